@@ -56,12 +56,11 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
   const slopeShown = Array.from({ length: MOST }, (_, at) => shown(`slope-${at}`, 0));
   const chips = slopeShown.map((node, at) => make("button", { type: "button", onclick: () => change({ head: at }) }, `head ${at}: `, node));
   slopesNode.append(...chips);
-  const headSlider = slider("head", { min: 0, max: heads - 1, step: 1, value: 0, text: () => String(state.head) }, (head) => change({ head }));
-  const rowSlider = slider("row", { min: 0, max: n - 1, step: 1, value: row, text: () => String(state.row) }, (at) => change({ row: at }));
   root.append(
     controls(
       slider("heads", { min: 1, max: MOST, step: 1, value: heads, text: String }, (count) => change({ heads: count })),
-      headSlider, rowSlider,
+      slider("head", { min: 0, max: () => state.heads - 1, step: 1, value: () => state.head, text: String }, (head) => change({ head })),
+      slider("row", { min: 0, max: n - 1, step: 1, value: () => state.row, text: String }, (at) => change({ row: at })),
       toggle("causal mask", causal, (on) => change({ causal: on })),
       toggle("all scores equal", false, (on) => change({ equal: on })),
     ),
@@ -132,9 +131,7 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
       bars[1].style.width = `${100 * biased[i][j]}%`;
       rows[j].classList.toggle("alibi-masked", masked);
     });
-    headSlider.querySelector("input").max = state.heads - 1;
-    slideTo(headSlider, state.head);
-    slideTo(rowSlider, state.row);
+    refresh(root);
   }
   chartFit(root, [lines], () => change({}));
   change({});

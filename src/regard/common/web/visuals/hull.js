@@ -33,7 +33,7 @@ visuals["hull"] = function hullVisual(root, { values, scores, second = scores.ma
   const result = [number("out-0"), number("out-1")];
   const foot = make("td", { className: "hull-sum" }, "sum ", sum);
   const said = make("p", { className: "hull-said" });
-  const kind = options("weights", Object.values(MODES), MODES.softmax, (text) => change({ mode: Object.keys(MODES).find((mode) => MODES[mode] === text) }));
+  const kind = options("weights", Object.values(MODES), () => MODES[state.mode], (text) => change({ mode: Object.keys(MODES).find((mode) => MODES[mode] === text) }));
   const rate = slider("dropout rate", { min: 0, max: 0.5, step: 0.05, value: state.rate }, (value) => change({ rate: value }));
   const lambda = slider("λ", { min: 0, max: 1, step: 0.05, value: state.lambda }, (value) => change({ lambda: value }));
   const col = (text) => make("th", { scope: "col" }, text);
@@ -111,7 +111,7 @@ visuals["hull"] = function hullVisual(root, { values, scores, second = scores.ma
     heads.second.hidden = lambda.hidden = state.mode !== "difference";
     heads.dropping.hidden = rate.hidden = state.mode !== "dropout";
     foot.colSpan = state.mode === "dropout" ? 2 : 1;
-    kind.querySelector("select").value = MODES[state.mode];
+    refresh(root);
     show(sum, total);
     result.forEach((each, axis) => show(each, output[axis]));
     place(plane.svg, { "aria-label": `${values.length} values as points, the region that they enclose, and the output ${inside ? "inside" : "outside"} it` });

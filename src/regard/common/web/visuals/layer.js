@@ -78,12 +78,12 @@ visuals["layer"] = function layerVisual(root, { n = 128, width = 384, heads = 12
     }
     control.value = state[name];
   };
-  const long = slider("tokens n", { min: 0, max: 17, step: 1, value: Math.log2(n), text: (at) => (2 ** at).toLocaleString("en") }, (at) => change({ n: 2 ** at }));
-  const switches = [["gated", "gated feed-forward"], ["first", "norm first"], ["rms", "RMS norm"], ["causal", "causal"]].map(([name, label]) => ({ name, control: toggle(label, state[name], (on) => change({ [name]: on })) }));
+  const long = slider("tokens n", { min: 0, max: 17, step: 1, value: () => Math.log2(state.n), text: (at) => (2 ** at).toLocaleString("en") }, (at) => change({ n: 2 ** at }));
+  const switches = [["gated", "gated feed-forward"], ["first", "norm first"], ["rms", "RMS norm"], ["causal", "causal"]].map(([name, label]) => toggle(label, () => state[name], (on) => change({ [name]: on })));
   const buttons = Object.entries(presets).map(([name, sizes]) => ({ sizes, made: button(name, () => change({ groups: sizes.heads, ...PLAIN, ...sizes })) }));
   root.append(
     ...(buttons.length ? [make("div", { className: "controls presets", role: "group", "aria-label": "Models" }, ...buttons.map(({ made }) => made))] : []),
-    controls(long, choice("d_model", "width"), choice("heads", "heads"), choice("key heads", "groups"), choice("d_ff", "hidden"), ...switches.map(({ control }) => control)),
+    controls(long, choice("d_model", "width"), choice("heads", "heads"), choice("key heads", "groups"), choice("d_ff", "hidden"), ...switches),
     make("ul", { className: "layer-bars", "aria-label": "Where the operations go" }, ...bars.map(({ row }) => row)),
     make("p", { className: "layer-total" }, "The layer: ", allParameters, " parameters, ", allFlops, " operations, and ", totals.exponentials, " exponentials. ", make("span", { className: "note" }, "Without biases; sums, norms and activations are not counted as operations.")),
     flow,
@@ -102,8 +102,7 @@ visuals["layer"] = function layerVisual(root, { n = 128, width = 384, heads = 12
     offer("heads", divisors(d, 128));
     offer("groups", divisors(h, 128));
     offer("hidden", [d, 2 * d, 3 * d, 4 * d, 8 * d]);
-    for (const { name, control } of switches) control.querySelector("input").checked = state[name];
-    slideTo(long, Math.log2(size));
+    refresh(root);
     for (const { made, sizes } of buttons) made.setAttribute("aria-pressed", Object.entries({ groups: sizes.heads, ...PLAIN, ...sizes }).every(([name, value]) => state[name] === value));
 
     const pairs = state.causal ? (size * (size + 1)) / 2 : size * size;

@@ -44,14 +44,14 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
   const direct = { p: shown("query-at", 0, 7), q: shown("key-at", 0, 7), distance: shown("distance", 0, 7) };
   const words = make("p", { className: "rotary-words" });
   words.append("The query is at ", direct.p, ", the key at ", direct.q, ": the distance is ", direct.distance, ". All pairs together: ", make("span", { className: "rotary-product" }, "q · k = ", make("strong", {}, total)));
-  const pSlider = slider("query at", { min: 0, max: FAR, step: 1, value: queryAt, text: () => String(state.p) }, (p) => change({ p }));
-  const qSlider = slider("key at", { min: 0, max: FAR, step: 1, value: keyAt, text: () => String(state.q) }, (at) => change({ q: at }));
-  const shiftSlider = slider("both moved by", { min: 0, max: 1000, step: 1, value: 0, text: String }, (shift) => change({ shift }));
+  const pSlider = slider("query at", { min: 0, max: FAR, step: 1, value: () => state.p, text: String }, (p) => change({ p }));
+  const qSlider = slider("key at", { min: 0, max: FAR, step: 1, value: () => state.q, text: String }, (at) => change({ q: at }));
+  const shiftSlider = slider("both moved by", { min: 0, max: 1000, step: 1, value: () => state.shift, text: String }, (shift) => change({ shift }));
   const baseNames = BASES.map((each) => each.toLocaleString("en-US"));
-  const baseChoice = options("base", baseNames, baseNames[0], (name) => change({ base: BASES[baseNames.indexOf(name)] }));
-  const factorSlider = slider("factor", { min: 1, max: 16, step: 1, value: state.factor, text: String }, (factor) => change({ factor }));
-  const pairing = options("pairs", PAIRINGS, "halves", (name) => change({ pairing: name }));
-  const scaling = options("scaling", Object.keys(NAMES), "none", (name) => change({ scaling: name }));
+  const baseChoice = options("base", baseNames, () => state.base.toLocaleString("en-US"), (name) => change({ base: BASES[baseNames.indexOf(name)] }));
+  const factorSlider = slider("factor", { min: 1, max: 16, step: 1, value: () => state.factor, text: String }, (factor) => change({ factor }));
+  const pairing = options("pairs", PAIRINGS, () => state.pairing, (name) => change({ pairing: name }));
+  const scaling = options("scaling", Object.keys(NAMES), () => state.scaling, (name) => change({ scaling: name }));
   const note = make("p", { className: "rotary-note" });
   root.append(
     controls(pSlider, qSlider, shiftSlider),
@@ -122,13 +122,7 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
     factorSlider.hidden = state.scaling === "none";
     note.textContent = state.pairing === "halves" ? `Halves: column i and column i + ${pairs} are a pair, as in Llama.` : "Interleaved: the columns 2i and 2i + 1 are a pair, as in the paper and in GPT-J.";
     note.textContent += NAMES[state.scaling];
-    pairing.querySelector("select").value = state.pairing;
-    scaling.querySelector("select").value = state.scaling;
-    baseChoice.querySelector("select").value = state.base.toLocaleString("en-US");
-    slideTo(factorSlider, state.factor);
-    slideTo(pSlider, state.p);
-    slideTo(qSlider, state.q);
-    slideTo(shiftSlider, state.shift);
+    refresh(root);
   }
   change({});
   chartFit(root, [curve], () => change({}));

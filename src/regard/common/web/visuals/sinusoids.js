@@ -54,11 +54,11 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
     make("div", {}, make("small", {}, shownAt[2]), matrixOf(...stepped)));
   rotation[0].parentElement.classList.add("sinusoids-square");
 
-  const pSlider = slider("position p", { min: 0, max: positions - 1, step: 1, value: state.p, text: () => String(state.p) }, (p) => change({ p }));
-  const columnSlider = slider("column", { min: 0, max: width - 1, step: 1, value: column, text: () => String(state.column) }, (at) => change({ column: at }));
-  const kSlider = slider("step k", { min: 0, max: 32, step: 1, value: state.k, text: String }, (k) => change({ k }));
-  const dSlider = slider("width d", { min: 0, max: WIDTHS.length - 1, step: 1, value: Math.max(0, WIDTHS.indexOf(width)), text: () => String(state.d) }, (at) => change({ d: WIDTHS[at] }));
-  const nSlider = slider("positions", { min: 8, max: 96, step: 8, value: positions, text: () => String(state.n) }, (n) => change({ n }));
+  const pSlider = slider("position p", { min: 0, max: () => state.n - 1, step: 1, value: () => state.p, text: String }, (p) => change({ p }));
+  const columnSlider = slider("column", { min: 0, max: () => state.d - 1, step: 1, value: () => state.column, text: String }, (at) => change({ column: at }));
+  const kSlider = slider("step k", { min: 0, max: 32, step: 1, value: () => state.k, text: String }, (k) => change({ k }));
+  const dSlider = slider("width d", { min: 0, max: WIDTHS.length - 1, step: 1, value: () => Math.max(0, WIDTHS.indexOf(state.d)), text: () => String(state.d) }, (at) => change({ d: WIDTHS[at] }));
+  const nSlider = slider("positions", { min: 8, max: 96, step: 8, value: () => state.n, text: () => String(state.n) }, (n) => change({ n }));
   const scale = draw("svg", { viewBox: "0 0 150 14", width: 150, height: 14, class: "sinusoids-scale", role: "img", "aria-label": "from −1, faint, to 1, strong" }, draw("text", { x: 0, y: 11 }, "−1"), ...[0, 0.25, 0.5, 0.75, 1].map((each, at) => draw("rect", { x: 20 + 20 * at, y: 1, width: 20, height: 12, "fill-opacity": each })), draw("text", { x: 127, y: 11 }, "1"));
   root.append(
     controls(dSlider, nSlider, pSlider, columnSlider, ...(step === null ? [] : [kSlider])),
@@ -135,13 +135,7 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
       place(arc, { d: k ? angles.map((each, index) => `${index ? "L" : "M"}${(30 * Math.sin(each)).toFixed(2)} ${(-30 * Math.cos(each)).toFixed(2)}`).join("") : "" });
       clock.setAttribute("aria-label", `A circle with two hands: pair ${pair} at position ${p} and at ${p + k}, ${digits(k * turn)} radians further clockwise.`);
     }
-    pSlider.querySelector("input").max = n - 1;
-    columnSlider.querySelector("input").max = d - 1;
-    slideTo(nSlider, n);
-    slideTo(pSlider, p);
-    slideTo(columnSlider, at);
-    slideTo(dSlider, Math.max(0, WIDTHS.indexOf(d)));
-    slideTo(kSlider, k);
+    refresh(root);
   }
   change({});
   chartFit(curve.node.parentElement, [curve], () => change({}), 420);

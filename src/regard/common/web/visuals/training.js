@@ -14,7 +14,6 @@ visuals["training"] = function trainingVisual(root, { recorded, losses, weights,
   map.addEventListener("click", ({ clientY }) => {
     const box = map.getBoundingClientRect();
     change({ row: Math.min(rows.length - 1, Math.max(0, Math.floor(((clientY - box.top) / box.height) * rows.length))) });
-    choice.querySelector("select").value = rows[state.row];
   });
 
   const WIDE = 340;
@@ -41,7 +40,6 @@ visuals["training"] = function trainingVisual(root, { recorded, losses, weights,
     return { bar, weight, row };
   });
   const caption = make("caption", {});
-  const choice = options("row", rows, rows[0], (name) => change({ row: rows.indexOf(name) }));
   root.append(
     player(recorded.length, (at) => change({ at }), { every: 350, label: "record" }),
     make("div", { className: "training-beside" },
@@ -49,7 +47,7 @@ visuals["training"] = function trainingVisual(root, { recorded, losses, weights,
       make("div", { className: "training-curves" },
         make("p", {}, "step ", numbers.step, ", loss ", numbers.loss), loss.plot,
         make("p", {}, "mean weight on the right key ", numbers.mass, " (all equal: ", numbers.equal, ")"), mass.plot)),
-    controls(choice),
+    controls(options("row", rows, () => rows[state.row], (name) => change({ row: rows.indexOf(name) }))),
     make("table", { className: "bars training-weights" }, caption, make("tbody", {}, ...bars.map(({ row }) => row))),
   );
 
@@ -63,6 +61,7 @@ visuals["training"] = function trainingVisual(root, { recorded, losses, weights,
     place(map, { "aria-label": `Weights of the head at step ${recorded[state.at]}: on the right keys ${digits(masses[state.at])} in the mean.` });
     loss.to(state.at);
     mass.to(state.at);
+    refresh(root);
     show(numbers.step, recorded[state.at], String(recorded[state.at]));
     show(numbers.loss, losses[state.at]);
     show(numbers.mass, masses[state.at]);
