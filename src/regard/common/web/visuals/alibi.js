@@ -21,7 +21,6 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
   /** A matrix of n × n weights: a darker cell is a larger weight. */
   function matrix(name) {
     const side = 300 / n;
-    const heat = chartHeat("alibi-heat");
     // What a causal mask hides has an outline for each cell, all in one path.
     const hidden = draw("path", { class: "alibi-hidden", d: scores.flatMap((_, i) => scores.map((__, j) => (j > i ? `M${34 + j * side} ${20 + i * side}h${side - 1}v${side - 1}h${1 - side}z` : ""))).join("") });
     const frame = draw("rect", { x: 33, width: 300 + 1, height: side + 1, class: "alibi-frame" });
@@ -31,19 +30,16 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
       draw("text", { x: 29, y: 24 + (at + 0.5) * side, "text-anchor": "end" }, text(at)),
       draw("text", { x: 34 + (at + 0.5) * side, y: 14, "text-anchor": "middle" }, text(at)),
     ]));
-    const node = drawing(340, 324, "", ...marks, hidden, frame);
-    node.classList.add("alibi-matrix");
-    node.addEventListener("click", (event) => {
-      const box = node.getBoundingClientRect();
-      change({ row: Math.min(n - 1, Math.max(0, Math.floor((((event.clientY - box.top) / box.height) * 324 - 20) / side))) });
-    });
+    const { node, svg, fill, cell } = chartMatrix({ width: 340, height: 324, left: 34, top: 20, right: 6, bottom: 4 }, ...marks, hidden, frame);
+    svg.classList.add("alibi-matrix");
+    svg.addEventListener("click", (event) => change({ row: cell(event).row }));
     return {
-      node: make("div", { className: "alibi-side" }, make("p", {}, name), make("div", { className: "chart-over" }, heat.node, node)),
-      fill: heat.fill,
+      node: make("div", { className: "alibi-side" }, make("p", {}, name), node),
+      fill,
       mark(weights) {
         place(hidden, { visibility: state.causal ? "visible" : "hidden" });
         place(frame, { y: 19.5 + state.row * side });
-        node.setAttribute("aria-label", `${name}, of head ${state.head}. Row ${state.row} gives most weight to key ${weights[state.row].indexOf(Math.max(...weights[state.row]))}.`);
+        svg.setAttribute("aria-label", `${name}, of head ${state.head}. Row ${state.row} gives most weight to key ${weights[state.row].indexOf(Math.max(...weights[state.row]))}.`);
       },
     };
   }

@@ -161,6 +161,7 @@ KINDS = {
             "right": "the number of the right key of each row",
         },
         {"labels": "a text for each key", "rows": "a text for each row"},
+        ("charts",),
     ),
     "streaming": Kind(
         {"scores": "a list of numbers", "values": "a row of numbers for each score"},

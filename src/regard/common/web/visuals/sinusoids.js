@@ -9,17 +9,15 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
   const entry = (p, at) => (at % 2 ? Math.cos : Math.sin)(p * theta(Math.floor(at / 2)));
 
   // The matrix: darker cells are larger numbers, from −1 to 1.
-  const heat = chartHeat("sinusoids-heat");
   const marks = draw("g");
   const rowFrame = draw("rect", { class: "sinusoids-frame" });
   const columnFrame = draw("rect", { class: "sinusoids-frame sinusoids-column" });
-  const table = drawing(WIDE, WIDE, "", marks, rowFrame, columnFrame);
+  const matrix = chartMatrix({ width: WIDE, height: WIDE, left: LEFT, top: TOP }, marks, rowFrame, columnFrame);
+  const table = matrix.svg;
   table.classList.add("sinusoids-table");
   const point = (event) => {
-    const box = table.getBoundingClientRect();
-    const [x, y] = [((event.clientX - box.left) / box.width) * WIDE, ((event.clientY - box.top) / box.height) * WIDE];
-    const inside = (value, most) => Math.min(most, Math.max(0, Math.floor(value)));
-    change({ column: inside(((x - LEFT) / (WIDE - LEFT)) * state.d, state.d - 1), p: inside(((y - TOP) / (WIDE - TOP)) * state.n, state.n - 1) });
+    const { row, column: at } = matrix.cell(event);
+    change({ column: at, p: row });
   };
   table.addEventListener("pointerdown", (event) => { table.setPointerCapture(event.pointerId); point(event); });
   table.addEventListener("pointermove", (event) => { if (event.buttons) point(event); });
@@ -63,7 +61,7 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
   root.append(
     controls(dSlider, nSlider, pSlider, columnSlider, ...(step === null ? [] : [kSlider])),
     make("div", { className: "sinusoids-sides" },
-      make("div", { className: "sinusoids-side" }, make("div", { className: "chart-over" }, heat.node, table), make("p", { className: "sinusoids-legend" }, "a row for each position ", scale)),
+      make("div", { className: "sinusoids-side" }, matrix.node, make("p", { className: "sinusoids-legend" }, "a row for each position ", scale)),
       make("div", { className: "sinusoids-side" }, words, curve.node, ...(step === null ? [] : [clock]))),
     ...(step === null ? [] : [make("p", { className: "sinusoids-words" }, "The pair at p, times the rotation R by k · θ, is the pair at p + k. R does not depend on p:"), rotates]),
   );
@@ -75,7 +73,7 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
     if (built === `${n},${d}`) return;
     built = `${n},${d}`;
     const [wide, high] = [(WIDE - LEFT) / d, (WIDE - TOP) / n];
-    heat.fill(Array.from({ length: n }, (_, p) => Array.from({ length: d }, (__, at) => (1 + entry(p, at)) / 2)));
+    matrix.fill(Array.from({ length: n }, (_, p) => Array.from({ length: d }, (__, at) => (1 + entry(p, at)) / 2)));
     const every = (count, most) => { const by = [1, 2, 4, 8, 16].find((each) => count / each <= most); return Array.from({ length: Math.ceil(count / by) }, (_, at) => at * by); };
     marks.replaceChildren(
       ...every(d, 9).map((at) => draw("text", { x: LEFT + (at + 0.5) * wide, y: 12, "text-anchor": "middle" }, String(at))),
