@@ -180,7 +180,8 @@ def _part(name: str) -> str:
 
 @functools.cache
 def _script() -> str:
-    return "\n".join(['"use strict";', visuals.script(VISUALS), *(_part(f"{name}.js") for name in SCRIPTS)])
+    shared = visuals.script(VISUALS, also=("SVG", "button", "draw", "make", "stepOf"))
+    return "\n".join(['"use strict";', shared, *(_part(f"{name}.js") for name in SCRIPTS)])
 
 
 def _title(run: Run) -> str:

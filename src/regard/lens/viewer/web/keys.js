@@ -50,7 +50,7 @@ $("theme").addEventListener("click", otherTheme);
 for (const screen of screens) screen.build();
 addEventListener("hashchange", () => { if (location.hash !== address()) choose({ view: null, key: null, pins: [], ...readAddress(location.hash) }); });
 dark.addEventListener("change", redraw);
-addEventListener("resize", () => draw(new Set(["size"])));
+addEventListener("resize", () => drawScreens(new Set(["size"])));
 Object.assign(state, { ...readAddress(location.hash) });
 choose({}).then(redraw).then(() => {
   performance.mark("ready");

@@ -80,12 +80,12 @@ function choose(change) {
   Object.assign(state, at);
   const changed = new Set(Object.keys(state).filter((name) => state[name] !== before[name]));
   if (changed.size && !(changed.size === 1 && changed.has("hover"))) remember();
-  return draw(changed);
+  return drawScreens(changed);
 }
 
 let drawing = 0;
 /** Draws every affected screen; resolves when all are done. document.documentElement.dataset.drawn counts the rounds. */
-async function draw(changed) {
+async function drawScreens(changed) {
   const number = ++drawing;
   document.documentElement.dataset.theme = theme();
   try {
@@ -98,7 +98,7 @@ async function draw(changed) {
   if (number === drawing) document.documentElement.dataset.drawn = number;
 }
 
-const redraw = () => draw(new Set([...Object.keys(state), "theme"]));
+const redraw = () => drawScreens(new Set([...Object.keys(state), "theme"]));
 /** Whether the state has changed since the data of this place was requested. */
 const overtaken = (place) => ["run", "call", "head", "query", "key", "scale", "pool", "hideSpecial", "direction"].some((name) => name in place && place[name] !== state[name]);
 

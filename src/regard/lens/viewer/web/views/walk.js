@@ -26,7 +26,7 @@ const walk = {
     this.list = element("ol", null, { id: "walk-steps", hidden: true });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.heads = WALK.map((each, number) => {
-      const head = button(null, () => this.go(0, number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
+      const head = button("", () => this.go(0, number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
       this.list.append(element("li", null, {}, head, element("div", null, { id: `walk-${each.id}`, className: "walk-numbers" })));
       return head;
     });
