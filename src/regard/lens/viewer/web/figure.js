@@ -61,7 +61,7 @@ async function figureOf() {
   const legend = legendOf(left, top + height + 26, width);
   const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
   const [text, soft] = [css("--ink"), css("--soft")];
-  const root = draw("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
+  const root = draw("svg", { xmlns: "http://www.w3.org/2000/svg", width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
   const write = (content, attributes) => draw("text", attributes, content);
   root.append(draw("title", {}, `${runs[state.run].model}: ${headTitle()}`),
     draw("defs", {}, hatchOf(), gradient()), draw("rect", { width: "100%", height: "100%", fill: css("--paper") }),
