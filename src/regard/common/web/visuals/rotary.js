@@ -26,7 +26,7 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
   const RADIUS = 58;
   const arrow = (name) => draw("g", { class: name }, draw("line", { x1: 0, y1: 0 }), draw("path", { d: "M0 0L-9 4.2L-9 -4.2Z" }), draw("text"));
   const dials = Array.from({ length: pairs }, (_, pair) => {
-    const [query, key] = [arrow("rotary-query"), arrow("rotary-key")];
+    const [query, key] = [arrow("rotary-query q"), arrow("rotary-key k")];
     const arc = draw("path", { class: "rotary-arc" });
     const node = drawing(160, 160, "", draw("g", { transform: "translate(80 80)" }, draw("circle", { r: RADIUS + 4, class: "rotary-circle" }), draw("line", { x1: -RADIUS - 4, x2: RADIUS + 4, class: "rotary-axis" }), draw("line", { y1: -RADIUS - 4, y2: RADIUS + 4, class: "rotary-axis" }), arc, key, query));
     const parts = { theta: shown(`theta-${pair}`, 0, 4), wavelength: shown(`wavelength-${pair}`, 0, 4), product: shown(`product-${pair}`, 0), title: make("b") };

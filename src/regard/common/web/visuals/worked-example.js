@@ -83,7 +83,7 @@ visuals["worked-example"] = function workedExampleVisual(root, { x, W_q, W_k, W_
       return { cell, field };
     }));
     const labels = rows ? tokens : Array.from({ length: count }, (_, at) => String(at));
-    const table = make("table", { className: `worked-table worked-${name}` }, make("caption", {}, title),
+    const table = make("table", { className: `worked-table worked-${name} ${name.replace("W_", "")}` }, make("caption", {}, title),
       make("thead", {}, make("tr", {}, make("td", {}), ...head.map((text) => make("th", { scope: "col" }, text)))),
       make("tbody", {}, ...cells.map((row, i) => make("tr", {}, make("th", { scope: "row" }, labels[i]), ...row.map(({ cell }) => cell)))));
     return { table, cells };

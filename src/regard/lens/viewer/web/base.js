@@ -153,6 +153,22 @@ function hatching(scale, x = 0, y = 0) {
   return hatched.pattern;
 }
 
+/** A function of an object, computed once for each. */
+function once(make) {
+  const known = new WeakMap();
+  return (of) => {
+    if (!known.has(of)) known.set(of, make(of));
+    return known.get(of);
+  };
+}
+
+/** The sums of the first values, from none to all of them; NaN counts as 0. */
+function cumulative(values) {
+  const sums = new Float64Array(values.length + 1);
+  values.forEach((value, at) => { sums[at + 1] = sums[at] + (Number(value) || 0); });
+  return sums;
+}
+
 /** Whether the device has no pointer that can hover, and no keys to hold down: then controls replace Shift and Alt. */
 const touching = () => matchMedia("(hover: none)").matches;
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));

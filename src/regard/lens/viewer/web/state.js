@@ -38,17 +38,12 @@ const axis = (name) => runs[state.run].axes[name];
 const queryAxis = () => axis(callNow().queries);
 const keyAxis = () => axis(callNow().keys);
 /** The title of each call: its layer, with the axes if calls have different axes; its name if that is not unique. */
-const titles = new WeakMap();
-function titlesOf(run) {
-  if (titles.has(run)) return titles.get(run);
-  const { calls } = run;
+const titlesOf = once(({ calls }) => {
   const kind = ({ queries, keys }) => (queries === keys ? queries : `${queries} → ${keys}`);
   const several = new Set(calls.map(kind)).size > 1;
   const all = calls.map((call) => (call.layer === null ? call.name : `${several ? `${kind(call)}, ` : ""}layer ${call.layer}`));
-  const found = all.map((title, number) => (all.indexOf(title) === all.lastIndexOf(title) ? title : calls[number].name));
-  titles.set(run, found);
-  return found;
-}
+  return all.map((title, number) => (all.indexOf(title) === all.lastIndexOf(title) ? title : calls[number].name));
+});
 const callTitle = (number = state.call, n = state.run) => titlesOf(runs[n])[number];
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 /** The axis of the generated tokens: the rows of the last call. */
