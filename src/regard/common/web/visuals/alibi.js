@@ -66,8 +66,6 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
     chartScrolls("The chosen row", make("table", { className: "alibi-table" }, make("thead", {}, make("tr", {}, ...["key", "score", "penalty", "weight without", "weight with", "without, with"].map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, ...rows))),
   );
 
-  let plain = []; // the weights of all rows without and with the penalty, computed anew only if they are others
-  let biased = [];
   function change(part) {
     Object.assign(state, part);
     state.head = Math.min(state.head, state.heads - 1);
@@ -75,14 +73,9 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
     const slope = all[state.head];
     const closest = 2 ** Math.floor(Math.log2(state.heads));
     const rowsOf = (penalty) => scores.map((line, i) => softmax(line.map((score, j) => (state.causal && j > i ? -Infinity : (state.equal ? 0 : score) - penalty * Math.abs(i - j)))));
-    if (plain.of !== `${state.causal},${state.equal}`) {
-      plain = Object.assign(rowsOf(0), { of: `${state.causal},${state.equal}` });
-      before.fill(plain);
-    }
-    if (biased.of !== `${plain.of},${slope}`) {
-      biased = Object.assign(rowsOf(slope), { of: `${plain.of},${slope}` });
-      after.fill(biased);
-    }
+    const [plain, biased] = [rowsOf(0), rowsOf(slope)];
+    before.fill(plain);
+    after.fill(biased);
 
     const deepest = Math.min(6, Math.max(...all) * (n - 1));
     lines.scale({ from: 0, to: n - 1, label: "distance from the row, in tokens" }, { from: -deepest, to: 0, label: "added to the score" });

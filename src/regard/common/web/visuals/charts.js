@@ -64,7 +64,7 @@ function chart({ label, width = 340, height = 230, margins: [top, right, bottom,
       drawn = key;
       const { wide, high } = size();
       place(plot, { width: wide, height: high });
-      const text = (value, axis) => (axis.text ?? chartNumber)(value, 3, axis.powers);
+      const text = (value, axis) => chartNumber(value, 3, axis.powers);
       const across = (x.ticks ?? chartTicks(x, Math.max(3, Math.floor(wide / 70)))).map((value) => [value, left + made.x(value)]);
       const up = (y.ticks ?? chartTicks(y, Math.max(3, Math.floor(high / 34)))).map((value) => [value, top + made.y(value)]);
       grid.replaceChildren(

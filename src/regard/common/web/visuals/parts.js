@@ -118,9 +118,6 @@ function options(label, names, chosen, input) {
 /** A row of controls. */
 const controls = (...children) => make("div", { className: "controls", role: "group", "aria-label": "Controls" }, ...children);
 
-/** Whether the reader wants less motion. */
-const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-
 /** Buttons that go through steps, one by one or as an animation: `go(step)` draws one. Nothing moves until it is started. */
 function player(count, go, { every = 700, label = "step" } = {}) {
   let step = 0;
@@ -144,7 +141,7 @@ function player(count, go, { every = 700, label = "step" } = {}) {
   const play = button("Play", () => {
     if (timer) return stop();
     if (step === count - 1) to(0);
-    if (still()) return to(step + 1); // one step at a press: nothing moves by itself
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return to(step + 1); // one step at a press: nothing moves by itself
     play.textContent = "Pause";
     timer = setInterval(() => (step < count - 1 ? to(step + 1) : stop()), every);
     return undefined;

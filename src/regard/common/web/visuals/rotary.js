@@ -78,7 +78,6 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
   }
 
   const samples = Array.from({ length: 8 * FAR + 1 }, (_, each) => each / 4 - FAR);
-  let drawn = "";
   function change(part) {
     Object.assign(state, part);
     const theta = angles();
@@ -108,14 +107,10 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
     show(direct.p, p);
     show(direct.q, at);
     show(direct.distance, p - at);
-    const key = [...theta, state.pairing, curve.size().wide].join(); // the curve is the same at all positions
-    if (key !== drawn) {
-      drawn = key;
-      const heights = samples.map((distance) => productAt(theta, distance));
-      const most = Math.max(...heights.map(Math.abs), 1e-12);
-      curve.scale({ from: -FAR, to: FAR, label: "distance: query − key", ticks: [-40, -20, 0, 20, 40] }, { from: -1.1 * most, to: 1.1 * most, label: "q · k" });
-      line.setAttribute("d", curve.path(samples.map((distance, each) => [distance, heights[each]])));
-    }
+    const heights = samples.map((distance) => productAt(theta, distance));
+    const most = Math.max(...heights.map(Math.abs), 1e-12);
+    curve.scale({ from: -FAR, to: FAR, label: "distance: query − key", ticks: [-40, -20, 0, 20, 40] }, { from: -1.1 * most, to: 1.1 * most, label: "q · k" });
+    place(line, { d: curve.path(samples.map((distance, each) => [distance, heights[each]])) });
     place(zero, { x1: curve.x(0), x2: curve.x(0), y1: 0, y2: curve.size().high });
     place(here, { cx: curve.x(state.p - state.q), cy: curve.y(sum) });
     curve.node.setAttribute("aria-label", `The product over the distance from ${-FAR} to ${FAR}; at ${state.p - state.q} it is ${digits(sum)}, wherever both are.`);

@@ -47,7 +47,7 @@ addEventListener("keydown", (event) => {
 $("help").addEventListener("click", help);
 $("theme").addEventListener("click", otherTheme);
 
-for (const screen of screens) screen.build();
+for (const screen of screens) screen.build?.();
 addEventListener("hashchange", () => { if (location.hash !== address()) choose({ view: null, key: null, pins: [], ...readAddress(location.hash) }); });
 dark.addEventListener("change", redraw);
 addEventListener("resize", () => drawScreens(new Set(["size"])));

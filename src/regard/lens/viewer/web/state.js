@@ -31,7 +31,7 @@ choosable("pins", [], { // additional rows, which the reader averages
   read: (text) => (/^\d{1,9}(,\d{1,9}){0,63}$/.test(text) ? numbersOf(text) : undefined),
 });
 
-const screens = []; // {name, build(), draw(changed)}: draw receives the names of the changed fields, and may be async
+const screens = []; // {name, build() if it has something to build, draw(changed)}: draw receives the names of the changed fields, and may be async
 const keys = []; // {keys, label, what, run}: every screen adds its shortcuts; keys.js listens to them and lists them in the help
 const callNow = () => runs[state.run].calls[state.call];
 const axis = (name) => runs[state.run].axes[name];
