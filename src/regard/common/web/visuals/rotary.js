@@ -68,12 +68,10 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
     const [shaft, tip, text] = node.children;
     const long = Math.hypot(x2, y2);
     const short = Math.max(0, long - 8) / (long || 1);
-    shaft.setAttribute("x2", x2 * short);
-    shaft.setAttribute("y2", y2 * short);
-    tip.setAttribute("transform", `translate(${x2} ${y2}) rotate(${(Math.atan2(y2, x2) * 180) / Math.PI})`);
+    place(shaft, { x2: x2 * short, y2: y2 * short });
+    place(tip, { transform: `translate(${x2} ${y2}) rotate(${(Math.atan2(y2, x2) * 180) / Math.PI})` });
     const [along, across] = [9 / (long || 1), aside / (long || 1)]; // beyond the tip; to the side, where the two arrows are close
-    text.setAttribute("x", x2 * (1 + along) + y2 * across - 3);
-    text.setAttribute("y", y2 * (1 + along) - x2 * across + 4);
+    place(text, { x: x2 * (1 + along) + y2 * across - 3, y: y2 * (1 + along) - x2 * across + 4 });
     text.textContent = name;
   }
 
