@@ -162,6 +162,17 @@ function once(make) {
   };
 }
 
+/** The largest number up to `most` for which something holds that also holds for all smaller ones, and for 0. */
+function lastWhere(most, holds) {
+  let [low, high] = [0, most];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (holds(middle)) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
 /** The sums of the first values, from none to all of them; NaN counts as 0. */
 function cumulative(values) {
   const sums = new Float64Array(values.length + 1);

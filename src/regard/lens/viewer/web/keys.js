@@ -44,8 +44,7 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   found.run(event);
 });
-$("help").addEventListener("click", help);
-$("theme").addEventListener("click", otherTheme);
+$("actions").append(button("light / dark", otherTheme, { id: "theme" }), button("shortcuts", help, { id: "help" }));
 
 for (const screen of screens) screen.build?.();
 addEventListener("hashchange", () => { if (location.hash !== address()) choose({ view: null, key: null, pins: [], ...readAddress(location.hash) }); });

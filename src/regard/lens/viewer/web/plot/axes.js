@@ -120,13 +120,9 @@ function fittedText(context, text, room) {
 function fit(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const parts = characters(text);
-  let [low, high] = [0, parts.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${parts.slice(0, middle).join("")}…`).width <= room) low = middle;
-    else high = middle - 1;
-  }
-  return low ? `${parts.slice(0, low).join("")}…` : "";
+  const cut = (count) => `${parts.slice(0, count).join("")}…`;
+  const most = lastWhere(parts.length, (count) => context.measureText(cut(count)).width <= room);
+  return most ? cut(most) : "";
 }
 
 /** The round step between labeled positions. */
