@@ -7,9 +7,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
 COMMENT = re.compile(r"""\s+// [^"'`]*$""")  # after code
+HEAD = files(__package__).joinpath("head.html").read_text("utf-8")
 BLOCK = re.compile(r"^\s*/\*((?!\*/).)*\*/[ \t]*$", re.MULTILINE | re.DOTALL)  # on lines of its own
 
 
@@ -24,11 +26,12 @@ def json_for_html(data: Any) -> str:
 
 def filled(template: str, parts: Mapping[str, str]) -> str:
     """The template with its names in double braces replaced, in one pass: braces in the parts are never interpreted.
+    {{head}} is how every page begins.
 
     >>> filled("<p>{{text}}</p>", {"text": "{{text}}"})
     '<p>{{text}}</p>'
     """
-    first, *rest = template.split("{{")
+    first, *rest = template.replace("{{head}}", HEAD).split("{{")
     made = [first]
     for piece in rest:
         name, after = piece.split("}}", 1)

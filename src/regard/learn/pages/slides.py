@@ -59,7 +59,7 @@ def slides_page(chapter: Chapter, results: Results) -> str:
     """The page of a chapter's slides, which needs no other file."""
     drawn = data(chapter, results)["visuals"]
     kinds = frozenset(each["kind"] for each in drawn.values())
-    script = visuals.script(kinds) + "\n" + stripped(web_file("slides.js"))
+    script = visuals.script(kinds, also=("make",)) + "\n" + stripped(web_file("slides.js"))
     style = "\n".join([stripped(web_file("course.css")), visuals.style(kinds), stripped(web_file("slides.css"))])
     policy = (
         f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; img-src data:; "

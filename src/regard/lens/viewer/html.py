@@ -89,7 +89,7 @@ def page(
         "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in THEMES},
     }
     parts = {
-        "policy": html.escape(policy(served), quote=True),
+        "policy": html.escape(policy(served)),
         "title": html.escape(_title(run)),
         "above": sections("above"),
         "main": sections("main"),
@@ -119,7 +119,7 @@ def frame_of(run: Run) -> str:
     return (
         '<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" title="regard" '
         f'width="100%" height="{HEIGHT}" '
-        f'style="border: 0; border-radius: 8px" srcdoc="{html.escape(page(run), quote=True)}"></iframe>'
+        f'style="border: 0; border-radius: 8px" srcdoc="{html.escape(page(run))}"></iframe>'
     )
 
 
@@ -180,7 +180,8 @@ def _part(name: str) -> str:
 
 @functools.cache
 def _script() -> str:
-    return "\n".join(['"use strict";', visuals.script(VISUALS), *(_part(f"{name}.js") for name in SCRIPTS)])
+    shared = visuals.script(VISUALS, ("button", "draw", "make", "stepOf"))
+    return "\n".join(['"use strict";', shared, *(_part(f"{name}.js") for name in SCRIPTS)])
 
 
 def _title(run: Run) -> str:

@@ -1,7 +1,5 @@
 """The visual of a head that forms: its numbers are those that were recorded, and NumPy's mean of them."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -28,16 +26,7 @@ def test_every_number_of_every_record(shown):
         mass = head[range(N), DATA["right"]].mean()
         wanted = {"step": DATA["recorded"][at], "loss": DATA["losses"][at], "equal": 1 / N, "mass": mass}
         view.near(wanted | {"weight": head[row]}, rel=1e-12)
-        assert shades(view) == pytest.approx(head, abs=1 / 128 + 1e-9)
-
-
-def shades(view):
-    """The opacity of each cell of the map."""
-    found = np.zeros((N, N))
-    for cells in view.tab.locator(".training-cell").all():
-        for x, y in re.findall(r"M([\d.]+),([\d.]+)", cells.get_attribute("d")):
-            found[round(float(y) / 50), round(float(x) / 50)] = float(cells.get_attribute("fill-opacity"))
-    return found
+        assert view.opacities() == pytest.approx(head, abs=0.51 / 255)
 
 
 def test_a_row_is_chosen_by_keyboard_and_by_a_click_on_the_map(shown):

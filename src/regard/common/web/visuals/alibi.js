@@ -21,7 +21,6 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
   /** A matrix of n × n weights: a darker cell is a larger weight. */
   function matrix(name) {
     const side = 300 / n;
-    const heat = chartHeat("alibi-heat");
     // What a causal mask hides has an outline for each cell, all in one path.
     const hidden = draw("path", { class: "alibi-hidden", d: scores.flatMap((_, i) => scores.map((__, j) => (j > i ? `M${34 + j * side} ${20 + i * side}h${side - 1}v${side - 1}h${1 - side}z` : ""))).join("") });
     const frame = draw("rect", { x: 33, width: 300 + 1, height: side + 1, class: "alibi-frame" });
@@ -31,19 +30,16 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
       draw("text", { x: 29, y: 24 + (at + 0.5) * side, "text-anchor": "end" }, text(at)),
       draw("text", { x: 34 + (at + 0.5) * side, y: 14, "text-anchor": "middle" }, text(at)),
     ]));
-    const node = drawing(340, 324, "", ...marks, hidden, frame);
-    node.classList.add("alibi-matrix");
-    node.addEventListener("click", (event) => {
-      const box = node.getBoundingClientRect();
-      change({ row: Math.min(n - 1, Math.max(0, Math.floor((((event.clientY - box.top) / box.height) * 324 - 20) / side))) });
-    });
+    const { node, svg, fill, cell } = chartMatrix({ width: 340, height: 324, left: 34, top: 20, right: 6, bottom: 4 }, ...marks, hidden, frame);
+    svg.classList.add("alibi-matrix");
+    svg.addEventListener("click", (event) => change({ row: cell(event).row }));
     return {
-      node: make("div", { className: "alibi-side" }, make("p", {}, name), make("div", { className: "chart-over" }, heat.node, node)),
-      fill: heat.fill,
+      node: make("div", { className: "alibi-side" }, make("p", {}, name), node),
+      fill,
       mark(weights) {
         place(hidden, { visibility: state.causal ? "visible" : "hidden" });
         place(frame, { y: 19.5 + state.row * side });
-        node.setAttribute("aria-label", `${name}, of head ${state.head}. Row ${state.row} gives most weight to key ${weights[state.row].indexOf(Math.max(...weights[state.row]))}.`);
+        svg.setAttribute("aria-label", `${name}, of head ${state.head}. Row ${state.row} gives most weight to key ${weights[state.row].indexOf(Math.max(...weights[state.row]))}.`);
       },
     };
   }
@@ -56,12 +52,11 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
   const slopeShown = Array.from({ length: MOST }, (_, at) => shown(`slope-${at}`, 0));
   const chips = slopeShown.map((node, at) => make("button", { type: "button", onclick: () => change({ head: at }) }, `head ${at}: `, node));
   slopesNode.append(...chips);
-  const headSlider = slider("head", { min: 0, max: heads - 1, step: 1, value: 0, text: () => String(state.head) }, (head) => change({ head }));
-  const rowSlider = slider("row", { min: 0, max: n - 1, step: 1, value: row, text: () => String(state.row) }, (at) => change({ row: at }));
   root.append(
     controls(
       slider("heads", { min: 1, max: MOST, step: 1, value: heads, text: String }, (count) => change({ heads: count })),
-      headSlider, rowSlider,
+      slider("head", { min: 0, max: () => state.heads - 1, step: 1, value: () => state.head, text: String }, (head) => change({ head })),
+      slider("row", { min: 0, max: n - 1, step: 1, value: () => state.row, text: String }, (at) => change({ row: at })),
       toggle("causal mask", causal, (on) => change({ causal: on })),
       toggle("all scores equal", false, (on) => change({ equal: on })),
     ),
@@ -71,8 +66,6 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
     chartScrolls("The chosen row", make("table", { className: "alibi-table" }, make("thead", {}, make("tr", {}, ...["key", "score", "penalty", "weight without", "weight with", "without, with"].map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, ...rows))),
   );
 
-  let plain = []; // the weights of all rows without and with the penalty, computed anew only if they are others
-  let biased = [];
   function change(part) {
     Object.assign(state, part);
     state.head = Math.min(state.head, state.heads - 1);
@@ -80,14 +73,9 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
     const slope = all[state.head];
     const closest = 2 ** Math.floor(Math.log2(state.heads));
     const rowsOf = (penalty) => scores.map((line, i) => softmax(line.map((score, j) => (state.causal && j > i ? -Infinity : (state.equal ? 0 : score) - penalty * Math.abs(i - j)))));
-    if (plain.of !== `${state.causal},${state.equal}`) {
-      plain = Object.assign(rowsOf(0), { of: `${state.causal},${state.equal}` });
-      before.fill(plain);
-    }
-    if (biased.of !== `${plain.of},${slope}`) {
-      biased = Object.assign(rowsOf(slope), { of: `${plain.of},${slope}` });
-      after.fill(biased);
-    }
+    const [plain, biased] = [rowsOf(0), rowsOf(slope)];
+    before.fill(plain);
+    after.fill(biased);
 
     const deepest = Math.min(6, Math.max(...all) * (n - 1));
     lines.scale({ from: 0, to: n - 1, label: "distance from the row, in tokens" }, { from: -deepest, to: 0, label: "added to the score" });
@@ -132,9 +120,7 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
       bars[1].style.width = `${100 * biased[i][j]}%`;
       rows[j].classList.toggle("alibi-masked", masked);
     });
-    headSlider.querySelector("input").max = state.heads - 1;
-    slideTo(headSlider, state.head);
-    slideTo(rowSlider, state.row);
+    refresh(root);
   }
   chartFit(root, [lines], () => change({}));
   change({});

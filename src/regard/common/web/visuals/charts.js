@@ -64,7 +64,7 @@ function chart({ label, width = 340, height = 230, margins: [top, right, bottom,
       drawn = key;
       const { wide, high } = size();
       place(plot, { width: wide, height: high });
-      const text = (value, axis) => (axis.text ?? chartNumber)(value, 3, axis.powers);
+      const text = (value, axis) => chartNumber(value, 3, axis.powers);
       const across = (x.ticks ?? chartTicks(x, Math.max(3, Math.floor(wide / 70)))).map((value) => [value, left + made.x(value)]);
       const up = (y.ticks ?? chartTicks(y, Math.max(3, Math.floor(high / 34)))).map((value) => [value, top + made.y(value)]);
       grid.replaceChildren(
@@ -101,20 +101,26 @@ const chartDashes = ["none", "9 4", "2 3", "9 3 2 3", "14 5"];
 const chartSample = (at) => draw("svg", { viewBox: "0 0 30 10", width: 30, height: 10, class: "chart-sample", "aria-hidden": "true" }, draw("line", { x1: 1, x2: 29, y1: 5, y2: 5, class: `chart-line chart-line-${at}`, "stroke-dasharray": chartDashes[at] }));
 
 /**
- * A matrix as a canvas of one pixel for each cell, which the page enlarges: `fill(rows)` takes numbers from 0, nothing, to
- * 1, the full color. The color is that of its text in CSS, so it follows light and dark.
+ * A matrix: marks in a drawing, above a canvas of one pixel for each cell, which the page enlarges. `fill(rows)` takes
+ * numbers from 0, nothing, to 1, the full color: that of the canvas in CSS, so it follows light and dark. `cell(event)` is
+ * the cell of a pointer, or the nearest one. left, top, right, bottom: what the drawing leaves beside the cells
  */
-function chartHeat(className) {
-  const node = make("canvas", { className: `chart-heat ${className}`, "aria-hidden": "true" });
-  const context = node.getContext("2d");
+function chartMatrix({ width, height, left = 0, top = 0, right = 0, bottom = 0 }, ...marks) {
+  const svg = drawing(width, height, "", ...marks);
+  const heat = make("canvas", { className: "chart-heat", "aria-hidden": "true" });
+  const [wide, high] = [(width - left - right) / width, (height - top - bottom) / height];
+  const places = { left: left / width, top: top / height, width: wide, height: high };
+  for (const [name, share] of Object.entries(places)) heat.style[name] = `${100 * share}%`;
+  const context = heat.getContext("2d");
   let rows = [];
   let color = null;
   function fill(next) {
     rows = next;
-    color ??= getComputedStyle(node).color.match(/[\d.]+/g).slice(0, 3).map(Number);
-    if (node.width !== rows[0].length) node.width = rows[0].length;
-    if (node.height !== rows.length) node.height = rows.length;
-    const image = context.createImageData(node.width, node.height);
+    if (!heat.isConnected) return; // the page has its color
+    color ??= getComputedStyle(heat).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+    if (heat.width !== rows[0].length) heat.width = rows[0].length;
+    if (heat.height !== rows.length) heat.height = rows.length;
+    const image = context.createImageData(heat.width, heat.height);
     let at = 0;
     for (const row of rows) for (const value of row) {
       image.data.set(color, at);
@@ -127,5 +133,11 @@ function chartHeat(className) {
     color = null;
     if (rows.length) fill(rows);
   });
-  return { node, fill };
+  function cell(event) {
+    const box = svg.getBoundingClientRect();
+    const inside = (share, count) => Math.min(count - 1, Math.max(0, Math.floor(share * count)));
+    const row = inside(((event.clientY - box.top) / box.height - places.top) / high, rows.length);
+    return { row, column: inside(((event.clientX - box.left) / box.width - places.left) / wide, rows[0].length) };
+  }
+  return { node: make("div", { className: "chart-over" }, heat, svg), svg, fill, cell };
 }

@@ -56,9 +56,9 @@ visuals["cost-curves"] = function costCurvesVisual(root, { width, heads, quantit
   const body = make("tbody");
   const words = make("p", { className: "cost-words" });
   const nearest = (list, value) => list.reduce((best, each, at) => (Math.abs(Math.log(each / value)) < Math.abs(Math.log(list[best] / value)) ? at : best), 0);
-  const nSlider = slider("tokens n", { min: 0, max: 170, step: 1, value: 10 * Math.log2(state.n / LEAST), text: () => chartNumber(state.n) }, (at) => change({ n: Math.round(LEAST * 2 ** (at / 10)) }));
-  const dSlider = slider("width d", { min: 0, max: WIDTHS.length - 1, step: 1, value: nearest(WIDTHS, width), text: () => chartNumber(state.d) }, (at) => change({ d: WIDTHS[at] }));
-  const hSlider = slider("heads h", { min: 0, max: 6, step: 1, value: Math.log2(heads), text: () => String(state.heads) }, (at) => change({ heads: 2 ** at }));
+  const nSlider = slider("tokens n", { min: 0, max: 170, step: 1, value: () => 10 * Math.log2(state.n / LEAST), text: () => chartNumber(state.n) }, (at) => change({ n: Math.round(LEAST * 2 ** (at / 10)) }));
+  const dSlider = slider("width d", { min: 0, max: WIDTHS.length - 1, step: 1, value: () => nearest(WIDTHS, state.d), text: () => chartNumber(state.d) }, (at) => change({ d: WIDTHS[at] }));
+  const hSlider = slider("heads h", { min: 0, max: 6, step: 1, value: () => Math.log2(state.heads), text: () => String(state.heads) }, (at) => change({ heads: 2 ** at }));
   const projected = toggle("with W_o", true, (on) => change({ projected: on }));
   const causal = toggle("causal mask", false, (on) => change({ causal: on }));
   const jump = button("go to the crossover", () => change({ n: KINDS[state.quantity].crossing()[0] }));
@@ -89,7 +89,7 @@ visuals["cost-curves"] = function costCurvesVisual(root, { width, heads, quantit
   const crossing = shown("crossover", 0);
   function change(part) {
     Object.assign(state, part);
-    const { n, d } = state;
+    const { n } = state;
     const kind = KINDS[state.quantity];
     const curves = kind.curves();
     const [meets, formula, meaning] = kind.crossing();
@@ -131,11 +131,7 @@ visuals["cost-curves"] = function costCurvesVisual(root, { width, heads, quantit
     plotted.node.setAttribute("aria-label", `${NAMES[state.quantity]} over the number of tokens, on ${state.log ? "logarithmic" : "linear"} axes. ${curves.map(({ name, at }) => `${name}: ${chartNumber(at(n))} ${kind.unit} at ${n} tokens`).join("; ")}. The curves meet at ${meets} tokens.`);
     projected.hidden = causal.hidden = state.quantity !== "operations";
     hSlider.hidden = state.quantity !== "memory";
-    if (part.n !== undefined || part.d !== undefined || part.heads !== undefined) {
-      slideTo(nSlider, 10 * Math.log2(n / LEAST));
-      slideTo(dSlider, nearest(WIDTHS, d));
-      slideTo(hSlider, Math.log2(state.heads));
-    }
+    refresh(root);
   }
   chartFit(root, [plotted], () => change({}));
   change({ n: state.n });

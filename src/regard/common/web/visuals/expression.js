@@ -12,9 +12,9 @@ const maskExpression = (() => {
   const FOREIGN = { "&&": "&", "||": "|", "!": "~", "=": "==", "≤": "<=", "≥": ">=", "≠": "!=", "<>": "!=", "×": "*", "−": "-", "∧": "&", "∨": "|", "¬": "~" };
   const COMPARISONS = { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "==": (a, b) => a === b, "!=": (a, b) => a !== b };
   const remainder = (a, b) => (b === 0 ? 0 : (a % b) + (a % b !== 0 && a % b < 0 !== b < 0 ? b : 0)); // has the sign of b; by 0 it is 0
-  const SUMS = { "+": (a, b) => a + b, "-": (a, b) => a - b };
-  const PRODUCTS = { "*": (a, b) => a * b, "%": remainder, "//": (a, b) => (b === 0 ? 0 : (a - remainder(a, b)) / b) };
+  const ARITHMETIC = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "%": remainder, "//": (a, b) => (b === 0 ? 0 : (a - remainder(a, b)) / b) };
   const LOGIC = { "|": (a, b) => a | b, "^": (a, b) => a ^ b, "&": (a, b) => a & b };
+  const LEVELS = [["|"], ["^"], ["&"], ["+", "-"], ["*", "%", "//"]]; // the operators between two operands; later ones bind more tightly
   const FUNCTIONS = { abs: [1, Math.abs], minimum: [2, Math.min], maximum: [2, Math.max], where: [3, (c, x, y) => (c ? x : y)] };
   const CONDITION = "a condition, such as key <= query";
 
@@ -95,21 +95,20 @@ const maskExpression = (() => {
       return node("bool", (q, k) => LOGIC[symbol](left.at(q, k), right.at(q, k)), left.from, right.to, left.plain && right.plain);
     }
 
-    function computed(symbol, f, left, right) {
+    function computed(symbol, left, right) {
       const place = { from: left.from, to: right.to };
       if ((symbol === "//" || symbol === "%") && right.plain && right.at(0, 0) === 0) throw refused("division by zero", written(place), "a divisor other than 0", "check the number", place);
-      return node("int", counted((q, k) => f(left.at(q, k), right.at(q, k)), place), place.from, place.to, left.plain && right.plain);
+      return node("int", counted((q, k) => ARITHMETIC[symbol](left.at(q, k), right.at(q, k)), place), place.from, place.to, left.plain && right.plain);
     }
 
-    function level(operand, table, build) {
-      return (depth) => {
-        let left = operand(depth);
-        while (next < tokens.length && tokens[next].kind === "symbol" && Object.hasOwn(table, tokens[next].text)) {
-          const symbol = tokens[next++].text;
-          left = build(symbol, left, operand(depth));
-        }
-        return left;
-      };
+    function operation(depth, level = 0) {
+      if (level === LEVELS.length) return unary(depth);
+      let left = operation(depth, level + 1);
+      while (peek(...LEVELS[level])) {
+        const symbol = tokens[next++].text;
+        left = (symbol in LOGIC ? logical : computed)(symbol, left, operation(depth, level + 1));
+      }
+      return left;
     }
 
     function primary(depth) {
@@ -155,13 +154,10 @@ const maskExpression = (() => {
 
     function list(depth, opened, close) {
       const found = [];
-      if (!peek(close)) {
+      while (!peek(close)) {
         found.push(comparison(depth + 1));
-        while (peek(",")) {
-          next++;
-          if (peek(close)) break;
-          found.push(comparison(depth + 1));
-        }
+        if (!peek(",")) break;
+        next++;
       }
       return [found, expect(close, opened)];
     }
@@ -217,18 +213,13 @@ const maskExpression = (() => {
       return node("int", token.text === "-" ? (q, k) => -inner.at(q, k) : inner.at, token.from, inner.to, inner.plain);
     }
 
-    const multiplied = level(unary, PRODUCTS, (symbol, left, right) => computed(symbol, PRODUCTS[symbol], left, right));
-    const added = level(multiplied, SUMS, (symbol, left, right) => computed(symbol, SUMS[symbol], left, right));
-    const both = level(added, { "&": 1 }, logical);
-    const one = level(both, { "^": 1 }, logical);
-    const either = level(one, { "|": 1 }, logical);
-
     function comparison(depth) {
-      const left = either(depth);
-      if (!(next < tokens.length && tokens[next].kind === "symbol" && Object.hasOwn(COMPARISONS, tokens[next].text))) return left;
+      const compares = () => peek(...Object.keys(COMPARISONS));
+      const left = operation(depth);
+      if (!compares()) return left;
       const symbol = tokens[next++].text;
-      const right = either(depth);
-      if (next < tokens.length && tokens[next].kind === "symbol" && Object.hasOwn(COMPARISONS, tokens[next].text)) {
+      const right = operation(depth);
+      if (compares()) {
         const place = { from: left.from, to: here().to };
         throw refused("comparisons cannot be chained", `${written(place)} …`, "one comparison in each pair of parentheses", `write (${written({ from: left.from, to: right.to })}) & (${written(right)} ${here().text} …)`, place);
       }

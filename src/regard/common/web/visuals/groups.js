@@ -15,19 +15,18 @@ visuals["groups"] = function groupsVisual(root, { models, sharing = "GQA" }) {
   /** Numbers that a layer keeps for a token: keys and values of each key head, or one row with its rotary part. */
   const numbers = (name) => (name === "MLA" ? state.rank + state.rope : 2 * keyHeads(name) * state.depth);
 
-  const steps = (label, list, name) => slider(label, { min: 0, max: list.length - 1, step: 1, value: nearest(list, state[name]), text: () => chartNumber(state[name]) }, (at) => change({ [name]: list[at] }));
+  const steps = (label, list, name) => slider(label, { min: 0, max: list.length - 1, step: 1, value: () => nearest(list, state[name]), text: () => chartNumber(state[name]) }, (at) => change({ [name]: list[at] }));
   const sliders = {
     heads: steps("query heads", HEADS, "heads"),
-    key_heads: slider("key heads", { min: 0, max: 7, step: 1, value: 0, text: () => String(state.key_heads) }, (at) => change({ key_heads: divisors()[at] })),
+    key_heads: slider("key heads", { min: 0, max: () => divisors().length - 1, step: 1, value: () => divisors().indexOf(state.key_heads), text: () => String(state.key_heads) }, (at) => change({ key_heads: divisors()[at] })),
     depth: steps("depth of a head", DEPTHS, "depth"),
-    rank: slider("short row", { min: 64, max: 1024, step: 64, value: state.rank, text: () => String(state.rank) }, (rank) => change({ rank })),
-    rope: slider("rotary part", { min: 16, max: 128, step: 16, value: state.rope, text: () => String(state.rope) }, (rope) => change({ rope })),
-    layers: slider("layers", { min: 1, max: 128, step: 1, value: state.layers, text: () => String(state.layers) }, (layers) => change({ layers })),
-    tokens: slider("tokens", { min: 7, max: 20, step: 1, value: Math.log2(state.tokens), text: () => state.tokens.toLocaleString("en-US") }, (power) => change({ tokens: 2 ** power })),
+    rank: slider("short row", { min: 64, max: 1024, step: 64, value: () => state.rank, text: String }, (rank) => change({ rank })),
+    rope: slider("rotary part", { min: 16, max: 128, step: 16, value: () => state.rope, text: String }, (rope) => change({ rope })),
+    layers: slider("layers", { min: 1, max: 128, step: 1, value: () => state.layers, text: String }, (layers) => change({ layers })),
+    tokens: slider("tokens", { min: 7, max: 20, step: 1, value: () => Math.log2(state.tokens), text: () => state.tokens.toLocaleString("en-US") }, (power) => change({ tokens: 2 ** power })),
   };
-  const format = options("a number has", Object.keys(FORMATS), "16 bits", (name) => change({ bytes: FORMATS[name] }));
-  const model = options("sizes of", [...Object.keys(models), OTHER], first, (name) => change(models[name] ? { ...models[name], head: 0 } : {}));
-  const headSlider = slider("look at query head", { min: 0, max: state.heads - 1, step: 1, value: 0, text: () => String(state.head) }, (head) => change({ head }));
+  const model = () => Object.keys(models).find((name) => Object.entries(models[name]).every(([each, value]) => state[each] === value)) ?? OTHER;
+  const format = () => Object.keys(FORMATS).find((name) => FORMATS[name] === state.bytes);
 
   const cards = make("div", { className: "groups-cards", role: "img" });
   const follows = make("p", { className: "groups-follows" });
@@ -42,10 +41,12 @@ visuals["groups"] = function groupsVisual(root, { models, sharing = "GQA" }) {
   });
   const whole = make("th", { scope: "col" });
   root.append(
-    controls(model, sliders.heads, sliders.key_heads, sliders.rank, sliders.rope, headSlider),
+    controls(options("sizes of", [...Object.keys(models), OTHER], model, (name) => change(models[name] ? { ...models[name], head: 0 } : {})),
+      sliders.heads, sliders.key_heads, sliders.rank, sliders.rope,
+      slider("look at query head", { min: 0, max: () => state.heads - 1, step: 1, value: () => state.head, text: String }, (head) => change({ head }))),
     cards,
     follows,
-    controls(sliders.depth, sliders.layers, sliders.tokens, format),
+    controls(sliders.depth, sliders.layers, sliders.tokens, options("a number has", Object.keys(FORMATS), format, (name) => change({ bytes: FORMATS[name] }))),
     sum,
     chartScrolls("The cache of each kind", make("table", { className: "groups-table" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "kind"), make("th", { scope: "col" }, "numbers, token and layer"), make("th", { scope: "col" }, "bytes, token"), whole)), make("tbody", {}, ...rows.map(({ row }) => row)))),
   );
@@ -107,16 +108,7 @@ visuals["groups"] = function groupsVisual(root, { models, sharing = "GQA" }) {
 
     sliders.key_heads.hidden = state.kind !== "GQA";
     sliders.rank.hidden = sliders.rope.hidden = !latent;
-    headSlider.querySelector("input").max = state.heads - 1;
-    sliders.key_heads.querySelector("input").max = divisors().length - 1;
-    slideTo(sliders.heads, nearest(HEADS, state.heads));
-    slideTo(sliders.key_heads, divisors().indexOf(state.key_heads));
-    slideTo(sliders.depth, nearest(DEPTHS, state.depth));
-    for (const name of ["rank", "rope", "layers"]) slideTo(sliders[name], state[name]);
-    slideTo(sliders.tokens, Math.log2(state.tokens));
-    slideTo(headSlider, state.head);
-    model.querySelector("select").value = Object.keys(models).find((name) => Object.entries(models[name]).every(([each, value]) => state[each] === value)) ?? OTHER;
-    format.querySelector("select").value = Object.keys(FORMATS).find((name) => FORMATS[name] === state.bytes);
+    refresh(root);
   }
   change({});
   return { state, change };

@@ -25,7 +25,7 @@ function heatmap({ rows, columns, name, label, pick, side = null, signed = false
   const after = flat ? 2 : Math.max(2, Math.ceil(wide(across.at(-1)) * Math.cos(lean) + font / 2 - cell / 2 - extra + 4));
   const [width, height] = [left + columns.length * cell + extra + after, top + rows.length * cell + 2];
   const colors = heatCanvas(rows.length, columns.length, cell);
-  const texts = numbered ? rows.map((_, i) => columns.map((__, j) => draw("text", { x: left + (j + 0.5) * cell, y: top + (i + 0.5) * cell + 4, "text-anchor": "middle", class: "figure" }))) : null;
+  const texts = numbered ? rows.map((_, i) => columns.map((__, j) => draw("text", { x: left + (j + 0.5) * cell, y: top + (i + 0.5) * cell + 4, "text-anchor": "middle", class: "figure", "data-name": `${name}-${i}-${j}` }))) : null;
   const heads = short.map((text, i) => draw("text", { x: left - 6, y: top + (i + 0.5) * cell + font * 0.35, "text-anchor": "end" }, text));
   const tops = across.map((text, j) => {
     const [x, y] = [left + (j + 0.5) * cell, top - 6];
@@ -36,7 +36,6 @@ function heatmap({ rows, columns, name, label, pick, side = null, signed = false
   const title = side === null ? [] : [draw("text", { x: end + extra - 4, y: top - 6, "text-anchor": "end", class: "soft" }, side)];
   const lines = block ? draw("path", { class: "blocks", d: [...Array(Math.ceil(columns.length / block) - 1).keys()].map((at) => `M ${left + (at + 1) * block * cell} ${top} V ${top + rows.length * cell}`).join(" ") + [...Array(Math.ceil(rows.length / block) - 1).keys()].map((at) => ` M ${left} ${top + (at + 1) * block * cell} H ${end}`).join("") }) : "";
   const cursor = draw("rect", { width: cell + 1, height: cell + 1, class: "cursor", rx: 2 });
-  if (numbered) for (const [i, line] of texts.entries()) for (const [j, each] of line.entries()) place(each, { "data-name": `${name}-${i}-${j}` });
   const grid = drawing(width, height, label, draw("rect", { x: left, y: top, width: columns.length * cell, height: rows.length * cell, class: "ground" }), ...heads, ...tops, ...sides, ...title);
   const over = draw("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", class: "over" }, lines, ...(texts ?? []).flat(), cursor);
   Object.assign(colors.canvas.style, { left: `${(100 * left) / width}%`, top: `${(100 * top) / height}%`, width: `${(100 * columns.length * cell) / width}%`, height: `${(100 * rows.length * cell) / height}%` });

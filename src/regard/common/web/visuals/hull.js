@@ -4,7 +4,6 @@ visuals["hull"] = function hullVisual(root, { values, scores, second = scores.ma
   const MODES = { "softmax": "softmax", "dropout": "softmax, then dropout", "difference": "one softmax minus another" };
   const state = { values: values.map((row) => [...row]), scores: [...scores], second: [...second], mode: "softmax", dropped: scores.map((_, at) => at === 0), rate: 0.5, lambda: 0.8 };
   const most = Math.ceil(2 * Math.max(1, ...values.flat().map(Math.abs)));
-  let drawnValues = null;
   const plane = planeOf({ low: [-most, -most], high: [most, most], label: "the values, their convex hull, and the output", free: true });
   const region = draw("path", { class: "hull-region", "aria-hidden": "true" });
   const spokes = scores.map(() => draw("line", { class: "hull-spoke", "aria-hidden": "true" }));
@@ -33,7 +32,7 @@ visuals["hull"] = function hullVisual(root, { values, scores, second = scores.ma
   const result = [number("out-0"), number("out-1")];
   const foot = make("td", { className: "hull-sum" }, "sum ", sum);
   const said = make("p", { className: "hull-said" });
-  const kind = options("weights", Object.values(MODES), MODES.softmax, (text) => change({ mode: Object.keys(MODES).find((mode) => MODES[mode] === text) }));
+  const kind = options("weights", Object.values(MODES), () => MODES[state.mode], (text) => change({ mode: Object.keys(MODES).find((mode) => MODES[mode] === text) }));
   const rate = slider("dropout rate", { min: 0, max: 0.5, step: 0.05, value: state.rate }, (value) => change({ rate: value }));
   const lambda = slider("λ", { min: 0, max: 1, step: 0.05, value: state.lambda }, (value) => change({ lambda: value }));
   const col = (text) => make("th", { scope: "col" }, text);
@@ -89,14 +88,10 @@ visuals["hull"] = function hullVisual(root, { values, scores, second = scores.ma
     const total = weights.reduce((a, b) => a + b, 0);
     rows.forEach((row, at) => {
       const [x, y] = state.values[at];
-      if (state.values !== drawnValues) {
-        handles[at].to([x, y]);
-        place(names[at], { x: plane.x(x) + (x < 0 ? -10 : 10), y: plane.y(y) + (y < 0 ? 20 : -9), "text-anchor": x < 0 ? "end" : "start" });
-        show(row.x, x);
-        show(row.y, y);
-      }
+      handles[at].to([x, y]);
+      place(names[at], { x: plane.x(x) + (x < 0 ? -10 : 10), y: plane.y(y) + (y < 0 ? 20 : -9), "text-anchor": x < 0 ? "end" : "start" });
       place(spokes[at], { x1: plane.x(output[0]), y1: plane.y(output[1]), x2: plane.x(x), y2: plane.y(y), "stroke-width": (9 * Math.min(1, Math.abs(weights[at]))).toFixed(2), class: `hull-spoke${weights[at] < 0 ? " hull-negative" : ""}` });
-      for (const [node, value] of [[row.score, state.scores[at]], [row.other, state.second[at]], [row.weight, weights[at]]]) show(node, value);
+      for (const [node, value] of [[row.x, x], [row.y, y], [row.score, state.scores[at]], [row.other, state.second[at]], [row.weight, weights[at]]]) show(node, value);
       row.weight.parentElement.className = weights[at] < 0 || weights[at] > 1 ? "hull-strange" : "";
       row.second.hidden = state.mode !== "difference";
       row.dropping.hidden = state.mode !== "dropout";
@@ -107,11 +102,10 @@ visuals["hull"] = function hullVisual(root, { values, scores, second = scores.ma
       }
       row.drop.checked = state.dropped[at];
     });
-    drawnValues = state.values;
     heads.second.hidden = lambda.hidden = state.mode !== "difference";
     heads.dropping.hidden = rate.hidden = state.mode !== "dropout";
     foot.colSpan = state.mode === "dropout" ? 2 : 1;
-    kind.querySelector("select").value = MODES[state.mode];
+    refresh(root);
     show(sum, total);
     result.forEach((each, axis) => show(each, output[axis]));
     place(plane.svg, { "aria-label": `${values.length} values as points, the region that they enclose, and the output ${inside ? "inside" : "outside"} it` });

@@ -71,7 +71,6 @@ KINDS = {
             "causal": "whether the mask is causal",
             "presets": "sizes by the name of a model",
         },
-        parts=("presets",),
     ),
     "mask": Kind(
         {"expression": "the first mask, a text such as 'key <= query'"},
@@ -83,7 +82,7 @@ KINDS = {
             "presets": "masks to begin with, by name",
             "block": "the size of blocks that are counted, 0 for none",
         },
-        ("heatmap", "expression", "presets"),
+        ("heatmap", "expression"),
     ),
     "alibi": Kind(
         {"scores": "the scores of each row, as a list of rows", "heads": "how many heads have slopes"},
@@ -161,6 +160,7 @@ KINDS = {
             "right": "the number of the right key of each row",
         },
         {"labels": "a text for each key", "rows": "a text for each row"},
+        ("charts",),
     ),
     "streaming": Kind(
         {"scores": "a list of numbers", "values": "a row of numbers for each score"},

@@ -64,26 +64,25 @@ visuals["layer"] = function layerVisual(root, { n = 128, width = 384, heads = 12
   const bars = BARS.map(([name, title]) => ({ name, bar: make("i"), share: shown(`${name}-share`, 0), row: make("li") , title }));
   for (const { row, bar, share, title, name } of bars) row.append(make("span", {}, title), make("span", { className: "layer-bar" }, bar), make("span", {}, share, " %"), make("span", { className: "soft" }, totals[name]));
 
-  const selects = {};
-  const choice = (label, name) => {
-    selects[name] = make("select", { oninput: ({ target }) => change({ [name]: Number(target.value) }) });
-    return make("label", { className: "control" }, make("span", {}, label), selects[name]);
+  /** A choice among the numbers that are possible now, and the present one. */
+  const choice = (label, name, possible) => {
+    const list = make("select", { oninput: () => change({ [name]: Number(list.value) }) });
+    return following(make("label", { className: "control" }, make("span", {}, label), list), () => state[name], (value) => {
+      const offers = [...new Set([...possible(), value])].sort((a, b) => a - b);
+      if (list.dataset.offers !== offers.join(" ")) {
+        list.replaceChildren(...offers.map((each) => make("option", { value: each }, String(each))));
+        list.dataset.offers = offers.join(" ");
+      }
+      list.value = value;
+    });
   };
-  const offer = (name, list) => {
-    const wanted = list.includes(state[name]) ? list : [...list, state[name]].sort((a, b) => a - b);
-    const control = selects[name];
-    if (control.dataset.offers !== wanted.join(" ")) {
-      control.replaceChildren(...wanted.map((value) => make("option", { value }, String(value))));
-      control.dataset.offers = wanted.join(" ");
-    }
-    control.value = state[name];
-  };
-  const long = slider("tokens n", { min: 0, max: 17, step: 1, value: Math.log2(n), text: (at) => (2 ** at).toLocaleString("en") }, (at) => change({ n: 2 ** at }));
-  const switches = [["gated", "gated feed-forward"], ["first", "norm first"], ["rms", "RMS norm"], ["causal", "causal"]].map(([name, label]) => ({ name, control: toggle(label, state[name], (on) => change({ [name]: on })) }));
+  const long = slider("tokens n", { min: 0, max: 17, step: 1, value: () => Math.log2(state.n), text: (at) => (2 ** at).toLocaleString("en") }, (at) => change({ n: 2 ** at }));
+  const switches = [["gated", "gated feed-forward"], ["first", "norm first"], ["rms", "RMS norm"], ["causal", "causal"]].map(([name, label]) => toggle(label, () => state[name], (on) => change({ [name]: on })));
   const buttons = Object.entries(presets).map(([name, sizes]) => ({ sizes, made: button(name, () => change({ groups: sizes.heads, ...PLAIN, ...sizes })) }));
   root.append(
     ...(buttons.length ? [make("div", { className: "controls presets", role: "group", "aria-label": "Models" }, ...buttons.map(({ made }) => made))] : []),
-    controls(long, choice("d_model", "width"), choice("heads", "heads"), choice("key heads", "groups"), choice("d_ff", "hidden"), ...switches.map(({ control }) => control)),
+    controls(long, choice("d_model", "width", () => WIDTHS), choice("heads", "heads", () => divisors(state.width, 128)),
+      choice("key heads", "groups", () => divisors(state.heads, 128)), choice("d_ff", "hidden", () => [1, 2, 3, 4, 8].map((by) => by * state.width)), ...switches),
     make("ul", { className: "layer-bars", "aria-label": "Where the operations go" }, ...bars.map(({ row }) => row)),
     make("p", { className: "layer-total" }, "The layer: ", allParameters, " parameters, ", allFlops, " operations, and ", totals.exponentials, " exponentials. ", make("span", { className: "note" }, "Without biases; sums, norms and activations are not counted as operations.")),
     flow,
@@ -98,12 +97,7 @@ visuals["layer"] = function layerVisual(root, { n = 128, width = 384, heads = 12
     if ("heads" in part && !("groups" in part) && before.groups === before.heads) state.groups = state.heads;
     state.groups = nearest(divisors(state.heads, 128), state.groups);
     const { n: size, width: d, heads: h, groups: g, hidden: f } = state;
-    offer("width", WIDTHS);
-    offer("heads", divisors(d, 128));
-    offer("groups", divisors(h, 128));
-    offer("hidden", [d, 2 * d, 3 * d, 4 * d, 8 * d]);
-    for (const { name, control } of switches) control.querySelector("input").checked = state[name];
-    slideTo(long, Math.log2(size));
+    refresh(root);
     for (const { made, sizes } of buttons) made.setAttribute("aria-pressed", Object.entries({ groups: sizes.heads, ...PLAIN, ...sizes }).every(([name, value]) => state[name] === value));
 
     const pairs = state.causal ? (size * (size + 1)) / 2 : size * size;

@@ -12,8 +12,8 @@ visuals["mask"] = function maskVisual(root, { expression, n = 12, rows = n, tabl
   const [query, key, allows] = [shown("query", 0), shown("key", 0), make("strong")];
   const readout = make("p", { className: "readout", role: "status" }, "query ", query, ", key ", key, ": ", allows);
   const given = [...Object.entries(tables).map(([name, list]) => `${name} = ${JSON.stringify(list).replaceAll(",", ", ")}`), ...Object.entries(numbers).map(([name, value]) => `${name} = ${value}`)];
-  const wide = slider("tokens", { min: 2, max: most, step: 1, value: n, text: String }, (value) => change({ n: value, rows: state.rows === state.n ? value : Math.min(state.rows, value) }));
-  const long = slider("rows, the last tokens", { min: 1, max: most, step: 1, value: rows, text: String }, (value) => change({ rows: Math.min(value, state.n) }));
+  const wide = slider("tokens", { min: 2, max: most, step: 1, value: () => state.n, text: String }, (value) => change({ n: value, rows: state.rows === state.n ? value : Math.min(state.rows, value) }));
+  const long = slider("rows, the last tokens", { min: 1, max: most, step: 1, value: () => state.rows, text: String }, (value) => change({ rows: Math.min(value, state.n) }));
   root.append(
     ...(buttons.length ? [make("div", { className: "controls presets", role: "group", "aria-label": "Masks to begin with" }, ...buttons.map(({ made }) => made))] : []),
     make("label", { className: "mask-line" }, make("span", { "aria-hidden": "true" }, "mask ="), field),
@@ -64,8 +64,7 @@ visuals["mask"] = function maskVisual(root, { expression, n = 12, rows = n, tabl
     place_.classList.toggle("mask-old", values === undefined); // the last mask that could be read
     if (values === undefined) return;
     error.replaceChildren();
-    slideTo(wide, state.n);
-    slideTo(long, state.rows);
+    refresh(root);
     if (map?.size !== `${state.rows} ${state.n}`) matrix();
     const counts = values.map((line) => line.reduce((a, b) => a + b, 0));
     map.fill(values, undefined, counts);

@@ -75,42 +75,48 @@ function show(node, value, text) {
   return node;
 }
 
+/** What is given, or what a function gives now: controls take their first value, or a function that `refresh` asks again. */
+const now = (given) => (typeof given === "function" ? given() : given);
+function following(control, value, show) {
+  show(now(value));
+  return typeof value === "function" ? Object.assign(control, { refresh: () => show(value()) }) : control;
+}
+/** Moves all controls to what is chosen now; their input is not called. */
+function refresh(root) {
+  for (const control of root.querySelectorAll(".control")) control.refresh?.();
+}
+
 /** A slider with its label and its value: slider("temperature", { min, max, step, value }, (value) => change({ … })). */
 function slider(label, { min, max, step, value, text = (v) => digits(v) }, input) {
-  const output = make("output", {}, text(value));
-  const control = make("input", { type: "range", min, max, step, value: String(value), "aria-valuetext": text(value) });
-  control.addEventListener("input", () => {
-    output.textContent = text(control.valueAsNumber);
-    control.setAttribute("aria-valuetext", output.textContent);
-    input(control.valueAsNumber);
+  const output = make("output");
+  const range = make("input", { type: "range", min, step });
+  const say = () => {
+    output.textContent = text(range.valueAsNumber);
+    range.setAttribute("aria-valuetext", output.textContent);
+  };
+  range.addEventListener("input", () => { say(); input(range.valueAsNumber); });
+  return following(make("label", { className: "control" }, make("span", {}, label), range, output), value, (at) => {
+    range.max = now(max);
+    range.value = at;
+    say();
   });
-  return Object.assign(make("label", { className: "control" }, make("span", {}, label), control, output), { text });
-}
-/** Moves a slider to a value, as if it had been there; its input is not called. */
-function slideTo(made, value) {
-  const control = made.querySelector("input");
-  control.value = value;
-  made.querySelector("output").textContent = made.text(control.valueAsNumber);
-  control.setAttribute("aria-valuetext", made.text(control.valueAsNumber));
 }
 
 /** A switch: toggle("causal mask", false, (on) => change({ … })). */
 function toggle(label, on, input) {
-  const control = make("input", { type: "checkbox", checked: on, oninput: () => input(control.checked) });
-  return make("label", { className: "control toggle" }, control, make("span", {}, label));
+  const box = make("input", { type: "checkbox", oninput: () => input(box.checked) });
+  const control = make("label", { className: "control toggle" }, box, make("span", {}, label));
+  return following(control, on, (checked) => { box.checked = checked; });
 }
 
 /** A choice among names: options("dtype", ["float32", "float16"], "float32", (name) => change({ … })). */
 function options(label, names, chosen, input) {
-  const control = make("select", { oninput: () => input(control.value) }, ...names.map((name) => make("option", { value: name, selected: name === chosen }, name)));
-  return make("label", { className: "control" }, make("span", {}, label), control);
+  const list = make("select", { oninput: () => input(list.value) }, ...names.map((name) => make("option", { value: name }, name)));
+  return following(make("label", { className: "control" }, make("span", {}, label), list), chosen, (name) => { list.value = name; });
 }
 
 /** A row of controls. */
 const controls = (...children) => make("div", { className: "controls", role: "group", "aria-label": "Controls" }, ...children);
-
-/** Whether the reader wants less motion. */
-const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /** Buttons that go through steps, one by one or as an animation: `go(step)` draws one. Nothing moves until it is started. */
 function player(count, go, { every = 700, label = "step" } = {}) {
@@ -135,7 +141,7 @@ function player(count, go, { every = 700, label = "step" } = {}) {
   const play = button("Play", () => {
     if (timer) return stop();
     if (step === count - 1) to(0);
-    if (still()) return to(step + 1); // one step at a press: nothing moves by itself
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return to(step + 1); // one step at a press: nothing moves by itself
     play.textContent = "Pause";
     timer = setInterval(() => (step < count - 1 ? to(step + 1) : stop()), every);
     return undefined;

@@ -11,7 +11,6 @@ visuals["ring"] = function ringVisual(root, { ranks, tokens, width = 256, bytes 
   const steps = make("div", {});
   const said = make("p", { className: "ring-said", "aria-live": "polite" });
   const sums = { tokens: shown("tokens", 0, 7), total: shown("total", 0, 9), slowest: shown("slowest", 0, 9), ideal: shown("ideal", 0, 9), used: shown("used", 0, 4), sent: shown("sent", 0, 9), whole: shown("whole", 0, 9), times: shown("times", 0) };
-  const counted = (node, number) => show(node, number, number.toLocaleString("en", { maximumFractionDigits: 1 }));
   root.append(
     controls(
       slider("processes", { min: 2, max: 8, step: 1, value: ranks, text: String }, (value) => change({ ranks: value })),
@@ -96,14 +95,10 @@ visuals["ring"] = function ringVisual(root, { ranks, tokens, width = 256, bytes 
     const total = work.flat().reduce((a, b) => a + b, 0);
     const time = slowest.reduce((a, b) => a + b, 0);
     const sent = (count - 1) * state.each * width * bytes;
-    counted(sums.tokens, count * state.each);
-    counted(sums.total, total);
-    counted(sums.slowest, time);
-    counted(sums.ideal, total / count);
-    counted(sums.used, (100 * total) / (count * time));
-    counted(sums.sent, sent);
-    counted(sums.whole, count * sent);
-    counted(sums.times, count - 1);
+    const counted = { tokens: count * state.each, total, slowest: time, ideal: total / count, used: (100 * total) / (count * time) };
+    for (const [name, number] of Object.entries({ ...counted, sent, whole: count * sent, times: count - 1 })) {
+      show(sums[name], number, number.toLocaleString("en", { maximumFractionDigits: 1 }));
+    }
   }
 
   function go(step) {

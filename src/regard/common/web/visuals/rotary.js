@@ -26,7 +26,7 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
   const RADIUS = 58;
   const arrow = (name) => draw("g", { class: name }, draw("line", { x1: 0, y1: 0 }), draw("path", { d: "M0 0L-9 4.2L-9 -4.2Z" }), draw("text"));
   const dials = Array.from({ length: pairs }, (_, pair) => {
-    const [query, key] = [arrow("rotary-query"), arrow("rotary-key")];
+    const [query, key] = [arrow("rotary-query q"), arrow("rotary-key k")];
     const arc = draw("path", { class: "rotary-arc" });
     const node = drawing(160, 160, "", draw("g", { transform: "translate(80 80)" }, draw("circle", { r: RADIUS + 4, class: "rotary-circle" }), draw("line", { x1: -RADIUS - 4, x2: RADIUS + 4, class: "rotary-axis" }), draw("line", { y1: -RADIUS - 4, y2: RADIUS + 4, class: "rotary-axis" }), arc, key, query));
     const parts = { theta: shown(`theta-${pair}`, 0, 4), wavelength: shown(`wavelength-${pair}`, 0, 4), product: shown(`product-${pair}`, 0), title: make("b") };
@@ -44,14 +44,14 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
   const direct = { p: shown("query-at", 0, 7), q: shown("key-at", 0, 7), distance: shown("distance", 0, 7) };
   const words = make("p", { className: "rotary-words" });
   words.append("The query is at ", direct.p, ", the key at ", direct.q, ": the distance is ", direct.distance, ". All pairs together: ", make("span", { className: "rotary-product" }, "q · k = ", make("strong", {}, total)));
-  const pSlider = slider("query at", { min: 0, max: FAR, step: 1, value: queryAt, text: () => String(state.p) }, (p) => change({ p }));
-  const qSlider = slider("key at", { min: 0, max: FAR, step: 1, value: keyAt, text: () => String(state.q) }, (at) => change({ q: at }));
-  const shiftSlider = slider("both moved by", { min: 0, max: 1000, step: 1, value: 0, text: String }, (shift) => change({ shift }));
+  const pSlider = slider("query at", { min: 0, max: FAR, step: 1, value: () => state.p, text: String }, (p) => change({ p }));
+  const qSlider = slider("key at", { min: 0, max: FAR, step: 1, value: () => state.q, text: String }, (at) => change({ q: at }));
+  const shiftSlider = slider("both moved by", { min: 0, max: 1000, step: 1, value: () => state.shift, text: String }, (shift) => change({ shift }));
   const baseNames = BASES.map((each) => each.toLocaleString("en-US"));
-  const baseChoice = options("base", baseNames, baseNames[0], (name) => change({ base: BASES[baseNames.indexOf(name)] }));
-  const factorSlider = slider("factor", { min: 1, max: 16, step: 1, value: state.factor, text: String }, (factor) => change({ factor }));
-  const pairing = options("pairs", PAIRINGS, "halves", (name) => change({ pairing: name }));
-  const scaling = options("scaling", Object.keys(NAMES), "none", (name) => change({ scaling: name }));
+  const baseChoice = options("base", baseNames, () => state.base.toLocaleString("en-US"), (name) => change({ base: BASES[baseNames.indexOf(name)] }));
+  const factorSlider = slider("factor", { min: 1, max: 16, step: 1, value: () => state.factor, text: String }, (factor) => change({ factor }));
+  const pairing = options("pairs", PAIRINGS, () => state.pairing, (name) => change({ pairing: name }));
+  const scaling = options("scaling", Object.keys(NAMES), () => state.scaling, (name) => change({ scaling: name }));
   const note = make("p", { className: "rotary-note" });
   root.append(
     controls(pSlider, qSlider, shiftSlider),
@@ -68,17 +68,14 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
     const [shaft, tip, text] = node.children;
     const long = Math.hypot(x2, y2);
     const short = Math.max(0, long - 8) / (long || 1);
-    shaft.setAttribute("x2", x2 * short);
-    shaft.setAttribute("y2", y2 * short);
-    tip.setAttribute("transform", `translate(${x2} ${y2}) rotate(${(Math.atan2(y2, x2) * 180) / Math.PI})`);
+    place(shaft, { x2: x2 * short, y2: y2 * short });
+    place(tip, { transform: `translate(${x2} ${y2}) rotate(${(Math.atan2(y2, x2) * 180) / Math.PI})` });
     const [along, across] = [9 / (long || 1), aside / (long || 1)]; // beyond the tip; to the side, where the two arrows are close
-    text.setAttribute("x", x2 * (1 + along) + y2 * across - 3);
-    text.setAttribute("y", y2 * (1 + along) - x2 * across + 4);
+    place(text, { x: x2 * (1 + along) + y2 * across - 3, y: y2 * (1 + along) - x2 * across + 4 });
     text.textContent = name;
   }
 
   const samples = Array.from({ length: 8 * FAR + 1 }, (_, each) => each / 4 - FAR);
-  let drawn = "";
   function change(part) {
     Object.assign(state, part);
     const theta = angles();
@@ -108,27 +105,17 @@ visuals["rotary"] = function rotaryVisual(root, { q, k, base = 10000, query_at: 
     show(direct.p, p);
     show(direct.q, at);
     show(direct.distance, p - at);
-    const key = [...theta, state.pairing, curve.size().wide].join(); // the curve is the same at all positions
-    if (key !== drawn) {
-      drawn = key;
-      const heights = samples.map((distance) => productAt(theta, distance));
-      const most = Math.max(...heights.map(Math.abs), 1e-12);
-      curve.scale({ from: -FAR, to: FAR, label: "distance: query − key", ticks: [-40, -20, 0, 20, 40] }, { from: -1.1 * most, to: 1.1 * most, label: "q · k" });
-      line.setAttribute("d", curve.path(samples.map((distance, each) => [distance, heights[each]])));
-    }
+    const heights = samples.map((distance) => productAt(theta, distance));
+    const most = Math.max(...heights.map(Math.abs), 1e-12);
+    curve.scale({ from: -FAR, to: FAR, label: "distance: query − key", ticks: [-40, -20, 0, 20, 40] }, { from: -1.1 * most, to: 1.1 * most, label: "q · k" });
+    place(line, { d: curve.path(samples.map((distance, each) => [distance, heights[each]])) });
     place(zero, { x1: curve.x(0), x2: curve.x(0), y1: 0, y2: curve.size().high });
     place(here, { cx: curve.x(state.p - state.q), cy: curve.y(sum) });
     curve.node.setAttribute("aria-label", `The product over the distance from ${-FAR} to ${FAR}; at ${state.p - state.q} it is ${digits(sum)}, wherever both are.`);
     factorSlider.hidden = state.scaling === "none";
     note.textContent = state.pairing === "halves" ? `Halves: column i and column i + ${pairs} are a pair, as in Llama.` : "Interleaved: the columns 2i and 2i + 1 are a pair, as in the paper and in GPT-J.";
     note.textContent += NAMES[state.scaling];
-    pairing.querySelector("select").value = state.pairing;
-    scaling.querySelector("select").value = state.scaling;
-    baseChoice.querySelector("select").value = state.base.toLocaleString("en-US");
-    slideTo(factorSlider, state.factor);
-    slideTo(pSlider, state.p);
-    slideTo(qSlider, state.q);
-    slideTo(shiftSlider, state.shift);
+    refresh(root);
   }
   change({});
   chartFit(root, [curve], () => change({}));

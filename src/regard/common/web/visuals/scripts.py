@@ -19,7 +19,7 @@ def script(kinds: Iterable[str], also: Sequence[str] = ()) -> str:
     """
     wanted = sorted(set(kinds))
     names = dict.fromkeys([*COMMON, *(part for kind in wanted for part in KINDS[kind].parts), *wanted])
-    code = "\n".join(stripped(_part(f"{name}.js")) for name in names if _there(f"{name}.js"))
+    code = "\n".join(stripped(_part(f"{name}.js")) for name in names)
     seen = ", ".join(("visuals", *also))
     return f'const {{ {seen} }} = (() => {{\n"use strict";\n{code}\nreturn {{ {seen} }};\n}})();'
 
@@ -30,12 +30,8 @@ def style(kinds: Iterable[str]) -> str:
     """
     wanted = sorted(set(kinds))
     names = dict.fromkeys(["visuals", *(part for kind in wanted for part in KINDS[kind].parts), *wanted])
-    return "\n".join(stripped(_part(f"{name}.css")) for name in names if _there(f"{name}.css"))
-
-
-def _there(name: str) -> bool:
-    """Whether a kind, or a part, has such a file: some parts are a style alone."""
-    return files(__package__).joinpath(name).is_file()
+    styles = (f"{name}.css" for name in names)  # not every part has one
+    return "\n".join(stripped(_part(name)) for name in styles if files(__package__).joinpath(name).is_file())
 
 
 def _part(name: str) -> str:

@@ -9,17 +9,15 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
   const entry = (p, at) => (at % 2 ? Math.cos : Math.sin)(p * theta(Math.floor(at / 2)));
 
   // The matrix: darker cells are larger numbers, from −1 to 1.
-  const heat = chartHeat("sinusoids-heat");
   const marks = draw("g");
   const rowFrame = draw("rect", { class: "sinusoids-frame" });
   const columnFrame = draw("rect", { class: "sinusoids-frame sinusoids-column" });
-  const table = drawing(WIDE, WIDE, "", marks, rowFrame, columnFrame);
+  const matrix = chartMatrix({ width: WIDE, height: WIDE, left: LEFT, top: TOP }, marks, rowFrame, columnFrame);
+  const table = matrix.svg;
   table.classList.add("sinusoids-table");
   const point = (event) => {
-    const box = table.getBoundingClientRect();
-    const [x, y] = [((event.clientX - box.left) / box.width) * WIDE, ((event.clientY - box.top) / box.height) * WIDE];
-    const inside = (value, most) => Math.min(most, Math.max(0, Math.floor(value)));
-    change({ column: inside(((x - LEFT) / (WIDE - LEFT)) * state.d, state.d - 1), p: inside(((y - TOP) / (WIDE - TOP)) * state.n, state.n - 1) });
+    const { row, column: at } = matrix.cell(event);
+    change({ column: at, p: row });
   };
   table.addEventListener("pointerdown", (event) => { table.setPointerCapture(event.pointerId); point(event); });
   table.addEventListener("pointermove", (event) => { if (event.buttons) point(event); });
@@ -54,16 +52,16 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
     make("div", {}, make("small", {}, shownAt[2]), matrixOf(...stepped)));
   rotation[0].parentElement.classList.add("sinusoids-square");
 
-  const pSlider = slider("position p", { min: 0, max: positions - 1, step: 1, value: state.p, text: () => String(state.p) }, (p) => change({ p }));
-  const columnSlider = slider("column", { min: 0, max: width - 1, step: 1, value: column, text: () => String(state.column) }, (at) => change({ column: at }));
-  const kSlider = slider("step k", { min: 0, max: 32, step: 1, value: state.k, text: String }, (k) => change({ k }));
-  const dSlider = slider("width d", { min: 0, max: WIDTHS.length - 1, step: 1, value: Math.max(0, WIDTHS.indexOf(width)), text: () => String(state.d) }, (at) => change({ d: WIDTHS[at] }));
-  const nSlider = slider("positions", { min: 8, max: 96, step: 8, value: positions, text: () => String(state.n) }, (n) => change({ n }));
+  const pSlider = slider("position p", { min: 0, max: () => state.n - 1, step: 1, value: () => state.p, text: String }, (p) => change({ p }));
+  const columnSlider = slider("column", { min: 0, max: () => state.d - 1, step: 1, value: () => state.column, text: String }, (at) => change({ column: at }));
+  const kSlider = slider("step k", { min: 0, max: 32, step: 1, value: () => state.k, text: String }, (k) => change({ k }));
+  const dSlider = slider("width d", { min: 0, max: WIDTHS.length - 1, step: 1, value: () => Math.max(0, WIDTHS.indexOf(state.d)), text: () => String(state.d) }, (at) => change({ d: WIDTHS[at] }));
+  const nSlider = slider("positions", { min: 8, max: 96, step: 8, value: () => state.n, text: () => String(state.n) }, (n) => change({ n }));
   const scale = draw("svg", { viewBox: "0 0 150 14", width: 150, height: 14, class: "sinusoids-scale", role: "img", "aria-label": "from −1, faint, to 1, strong" }, draw("text", { x: 0, y: 11 }, "−1"), ...[0, 0.25, 0.5, 0.75, 1].map((each, at) => draw("rect", { x: 20 + 20 * at, y: 1, width: 20, height: 12, "fill-opacity": each })), draw("text", { x: 127, y: 11 }, "1"));
   root.append(
     controls(dSlider, nSlider, pSlider, columnSlider, ...(step === null ? [] : [kSlider])),
     make("div", { className: "sinusoids-sides" },
-      make("div", { className: "sinusoids-side" }, make("div", { className: "chart-over" }, heat.node, table), make("p", { className: "sinusoids-legend" }, "a row for each position ", scale)),
+      make("div", { className: "sinusoids-side" }, matrix.node, make("p", { className: "sinusoids-legend" }, "a row for each position ", scale)),
       make("div", { className: "sinusoids-side" }, words, curve.node, ...(step === null ? [] : [clock]))),
     ...(step === null ? [] : [make("p", { className: "sinusoids-words" }, "The pair at p, times the rotation R by k · θ, is the pair at p + k. R does not depend on p:"), rotates]),
   );
@@ -75,7 +73,7 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
     if (built === `${n},${d}`) return;
     built = `${n},${d}`;
     const [wide, high] = [(WIDE - LEFT) / d, (WIDE - TOP) / n];
-    heat.fill(Array.from({ length: n }, (_, p) => Array.from({ length: d }, (__, at) => (1 + entry(p, at)) / 2)));
+    matrix.fill(Array.from({ length: n }, (_, p) => Array.from({ length: d }, (__, at) => (1 + entry(p, at)) / 2)));
     const every = (count, most) => { const by = [1, 2, 4, 8, 16].find((each) => count / each <= most); return Array.from({ length: Math.ceil(count / by) }, (_, at) => at * by); };
     marks.replaceChildren(
       ...every(d, 9).map((at) => draw("text", { x: LEFT + (at + 0.5) * wide, y: 12, "text-anchor": "middle" }, String(at))),
@@ -135,13 +133,7 @@ visuals["sinusoids"] = function sinusoidsVisual(root, { positions, width, column
       place(arc, { d: k ? angles.map((each, index) => `${index ? "L" : "M"}${(30 * Math.sin(each)).toFixed(2)} ${(-30 * Math.cos(each)).toFixed(2)}`).join("") : "" });
       clock.setAttribute("aria-label", `A circle with two hands: pair ${pair} at position ${p} and at ${p + k}, ${digits(k * turn)} radians further clockwise.`);
     }
-    pSlider.querySelector("input").max = n - 1;
-    columnSlider.querySelector("input").max = d - 1;
-    slideTo(nSlider, n);
-    slideTo(pSlider, p);
-    slideTo(columnSlider, at);
-    slideTo(dSlider, Math.max(0, WIDTHS.indexOf(d)));
-    slideTo(kSlider, k);
+    refresh(root);
   }
   change({});
   chartFit(curve.node.parentElement, [curve], () => change({}), 420);

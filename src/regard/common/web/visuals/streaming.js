@@ -35,9 +35,8 @@ visuals["streaming"] = function streamingVisual(root, { scores: given, values, b
   const held = shown("held", 0);
   const sizes = [...new Set([1, 2, 3, 4, 5, 8, 16, scores.length])].filter((size) => size <= scores.length).sort((a, b) => a - b);
   const steps = make("div", {});
-  const keyTable = make("table", { className: "streaming-keys" }, heads("key", "score s", "", "exp(s − m)", ""), make("tbody", {}, ...keys.map(({ row }) => row)));
-  keyTable.querySelectorAll("thead th").forEach((head, at) => { if (at === 1 || at === 3) head.colSpan = 2; });
-  for (const head of [...keyTable.querySelectorAll("thead th")].filter((each) => !each.textContent)) head.remove();
+  const keyTable = make("table", { className: "streaming-keys" }, heads("key", "score s", "exp(s − m)"), make("tbody", {}, ...keys.map(({ row }) => row)));
+  keyTable.querySelectorAll("thead th").forEach((head, at) => { head.colSpan = at ? 2 : 1; }); // a bar and a number
   const sums = make("table", { className: "streaming-sums" }, heads("kept", "before", "× factor", "block", "after"), make("tbody", {}, ...cells.map(({ row }) => row)));
   const end = make("div", { className: "streaming-end" },
     make("table", {}, heads("output", "o / l", "softmax of all scores, times v"), make("tbody", {}, ...outs.map((each, column) => make("tr", {}, make("th", { scope: "row" }, `out[${column}]`), make("td", {}, each.streamed), make("td", {}, each.plain))))),

@@ -5,17 +5,10 @@ visuals["training"] = function trainingVisual(root, { recorded, losses, weights,
   const masses = weights.map((head) => head.reduce((sum, row, i) => sum + row[right[i]], 0) / head.length);
   const SIDE = 300;
   const cell = SIDE / Math.max(weights[0].length, labels.length);
-  const LEVELS = 64; // shades of cells, each of them one path: a thousand cells change in a frame
-  const shades = Array.from({ length: LEVELS }, (_, level) => draw("path", { class: "training-cell", "fill-opacity": (level + 1) / LEVELS }));
-  const shapes = weights[0].map((row, i) => row.map((_, j) => `M${j * cell},${i * cell}h${cell}v${cell}h${-cell}z`));
   const marks = right.map((j, i) => draw("rect", { x: j * cell + 1.5, y: i * cell + 1.5, width: cell - 3, height: cell - 3, class: "training-right" }));
   const chosen = draw("rect", { x: 0.75, width: labels.length * cell - 1.5, height: cell - 1.5, class: "training-row" });
-  const map = drawing(labels.length * cell, rows.length * cell, "", ...shades, ...marks, chosen);
-  map.addEventListener("click", ({ clientY }) => {
-    const box = map.getBoundingClientRect();
-    change({ row: Math.min(rows.length - 1, Math.max(0, Math.floor(((clientY - box.top) / box.height) * rows.length))) });
-    choice.querySelector("select").value = rows[state.row];
-  });
+  const map = chartMatrix({ width: labels.length * cell, height: rows.length * cell }, ...marks, chosen);
+  map.svg.addEventListener("click", (event) => change({ row: map.cell(event).row }));
 
   const WIDE = 340;
   const HIGH = 112;
@@ -41,28 +34,26 @@ visuals["training"] = function trainingVisual(root, { recorded, losses, weights,
     return { bar, weight, row };
   });
   const caption = make("caption", {});
-  const choice = options("row", rows, rows[0], (name) => change({ row: rows.indexOf(name) }));
   root.append(
     player(recorded.length, (at) => change({ at }), { every: 350, label: "record" }),
     make("div", { className: "training-beside" },
-      make("div", { className: "training-map" }, map, make("p", { className: "note" }, "Rows are queries, columns keys. A frame marks the right key of each row; the stronger the color of a cell, the larger its weight.")),
+      make("div", { className: "training-map" }, map.node, make("p", { className: "note" }, "Rows are queries, columns keys. A frame marks the right key of each row; the stronger the color of a cell, the larger its weight.")),
       make("div", { className: "training-curves" },
         make("p", {}, "step ", numbers.step, ", loss ", numbers.loss), loss.plot,
         make("p", {}, "mean weight on the right key ", numbers.mass, " (all equal: ", numbers.equal, ")"), mass.plot)),
-    controls(choice),
+    controls(options("row", rows, () => rows[state.row], (name) => change({ row: rows.indexOf(name) }))),
     make("table", { className: "bars training-weights" }, caption, make("tbody", {}, ...bars.map(({ row }) => row))),
   );
 
   function change(part) {
     Object.assign(state, part);
     const head = weights[state.at];
-    const drawn_ = shades.map(() => "");
-    head.forEach((row, i) => row.forEach((weight, j) => { if (weight * LEVELS >= 0.5) drawn_[Math.round(weight * LEVELS) - 1] += shapes[i][j]; }));
-    shades.forEach((shade, level) => place(shade, { d: drawn_[level] }));
+    map.fill(head);
     place(chosen, { y: state.row * cell + 0.75 });
-    place(map, { "aria-label": `Weights of the head at step ${recorded[state.at]}: on the right keys ${digits(masses[state.at])} in the mean.` });
+    place(map.svg, { "aria-label": `Weights of the head at step ${recorded[state.at]}: on the right keys ${digits(masses[state.at])} in the mean.` });
     loss.to(state.at);
     mass.to(state.at);
+    refresh(root);
     show(numbers.step, recorded[state.at], String(recorded[state.at]));
     show(numbers.loss, losses[state.at]);
     show(numbers.mass, masses[state.at]);

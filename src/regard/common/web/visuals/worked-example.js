@@ -63,9 +63,8 @@ visuals["worked-example"] = function workedExampleVisual(root, { x, W_q, W_k, W_
   const listing = make("pre", { tabIndex: 0, "aria-label": "The program" }, program);
   const opened = make("details", { className: "worked-program" }, make("summary", {}, "The whole computation as a program"), listing);
   const steps = (title, ...names) => make("section", { className: "worked-step", "aria-label": title }, make("p", { className: "worked-title" }, title), make("div", { className: "worked-tables" }, ...names.map((name) => nodes[name].table)));
-  const mask = toggle("causal mask", causal, (on) => change({ causal: on }));
   root.append(
-    controls(mask, button("Copy as a NumPy program", () => copy(program)), button("Numbers as at first", () => change({ x: copied(x), W_q: copied(W_q), W_k: copied(W_k), W_v: copied(W_v) }))),
+    controls(toggle("causal mask", () => state.causal, (on) => change({ causal: on })), button("Copy as a NumPy program", () => copy(program)), button("Numbers as at first", () => change({ x: copied(x), W_q: copied(W_q), W_k: copied(W_k), W_v: copied(W_v) }))),
     steps("Given: change any number", "x", "W_q", "W_k", "W_v"), steps("Queries, keys, values", "q", "k", "v"),
     steps("Each query with each key", "products", "scores", "masked"), steps("Weights, and the mean of the values", "weights", "out"),
     make("div", { className: "worked-panel" }, formula, make("p", {}, numbers, " = ", value), make("p", { className: "worked-numpy" }, code, button("Copy", () => copy(code)), outcome)),
@@ -84,7 +83,7 @@ visuals["worked-example"] = function workedExampleVisual(root, { x, W_q, W_k, W_
       return { cell, field };
     }));
     const labels = rows ? tokens : Array.from({ length: count }, (_, at) => String(at));
-    const table = make("table", { className: `worked-table worked-${name}` }, make("caption", {}, title),
+    const table = make("table", { className: `worked-table worked-${name} ${name.replace("W_", "")}` }, make("caption", {}, title),
       make("thead", {}, make("tr", {}, make("td", {}), ...head.map((text) => make("th", { scope: "col" }, text)))),
       make("tbody", {}, ...cells.map((row, i) => make("tr", {}, make("th", { scope: "row" }, labels[i]), ...row.map(({ cell }) => cell)))));
     return { table, cells };
@@ -158,7 +157,7 @@ visuals["worked-example"] = function workedExampleVisual(root, { x, W_q, W_k, W_
   function change(part) {
     Object.assign(state, part);
     matrices = computed();
-    mask.querySelector("input").checked = state.causal;
+    refresh(root);
     nodes.masked.table.hidden = !state.causal;
     if (!state.causal && state.cell[0] === "masked") state.cell = ["scores", state.cell[1], state.cell[2]];
     for (const [name, { cells }] of Object.entries(nodes)) {

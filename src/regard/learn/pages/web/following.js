@@ -56,8 +56,7 @@ function setUpFollowing() {
 
 /** Says something at the end of the page, also to screen readers. */
 function tell(error) {
-  const status = document.getElementById("status");
-  status.textContent = error.message ?? error;
+  document.getElementById("status").textContent = error.message ?? error;
 }
 
 if (page.contents) setUpContents();

@@ -3,11 +3,10 @@
 const STAY = 1200; // milliseconds in which nothing happens
 
 const parts = () => [...document.querySelectorAll("main > .part:not(.again)")];
-const shownParts = () => parts().filter((part) => !part.hidden);
 
 /** The part in the upper half of the window. */
 function here() {
-  const shown = shownParts();
+  const shown = parts().filter((part) => !part.hidden);
   return shown.findLast((part) => part.getBoundingClientRect().top < innerHeight / 2) ?? shown[0];
 }
 

@@ -123,10 +123,10 @@ function showAnswers() {
 
 /** Hides all that follows the first prediction which is not answered. */
 function unfold() {
-  const parts = [...document.querySelectorAll("main > .part:not(.again)")];
-  const open = parts.findIndex((part) => page.questions[part.id] && part.classList.contains("predict") && !progress.answers[page.questions[part.id].key]);
-  parts.forEach((part, at) => { part.hidden = open >= 0 && at > open; });
+  const all = parts();
+  const open = all.findIndex((part) => page.questions[part.id] && part.classList.contains("predict") && !progress.answers[page.questions[part.id].key]);
+  all.forEach((part, at) => { part.hidden = open >= 0 && at > open; });
   const more = document.getElementById("more") ?? make("p", { id: "more", className: "soft" }, "The chapter goes on when you have answered.");
   more.hidden = open < 0;
-  if (open >= 0) parts[open].after(more);
+  if (open >= 0) all[open].after(more);
 }

@@ -51,13 +51,10 @@ function overview(open = nav.hidden) {
   button("overview").setAttribute("aria-expanded", open);
   if (!open) return;
   const cards = slides.map((slide, number) => {
-    const card = document.createElement("button");
-    card.type = "button";
-    if (number === at.slide) card.setAttribute("aria-current", "true");
-    const parts = [["span", `${number + 1}`], ["small", slide.querySelector(".kind").textContent], ["strong", heading(slide)], ["em", slide.querySelector(".screen > p:not(.kind), figcaption, blockquote")?.textContent ?? ""]].map(([tag, text]) => Object.assign(document.createElement(tag), { textContent: text }));
-    card.append(...parts);
-    card.addEventListener("click", () => { overview(false); go(number, 0); });
-    return card;
+    const begins = slide.querySelector(".screen > p:not(.kind), figcaption, blockquote")?.textContent ?? "";
+    const parts = [["span", `${number + 1}`], ["small", slide.querySelector(".kind").textContent], ["strong", heading(slide)], ["em", begins]];
+    const opens = { onclick: () => { overview(false); go(number, 0); }, ...(number === at.slide ? { "aria-current": "true" } : {}) };
+    return make("button", { type: "button", ...opens }, ...parts.map(([tag, text]) => make(tag, {}, text)));
   });
   nav.replaceChildren(...cards);
   cards[at.slide].focus();

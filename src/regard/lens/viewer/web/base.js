@@ -94,19 +94,9 @@ function palette(scale, row = { attended: 1, maximum: 1 }) {
 const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 
-/** An element with a text, properties and children; names with a hyphen are attributes. */
-function element(tag, content, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.includes("-")) made.setAttribute(name, value);
-    else made[name] = value;
-  }
-  if (content !== undefined && content !== null) made.textContent = content;
-  made.append(...children);
-  return made;
-}
+/** An element with a text, properties and children; null or undefined: no text. */
+const element = (tag, text, properties, ...children) => make(tag, properties, ...[text ?? []].flat(), ...children);
 
-const button = (text, act, properties = {}) => element("button", text, { type: "button", onclick: act, ...properties });
 /** A button whose text is a sign; name: what it does. */
 const tool = (text, name, act, properties = {}) => button(text, act, { title: name, ariaLabel: name, ...properties });
 
@@ -134,14 +124,6 @@ class Choice {
 }
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }; // rows and columns
-/** The step that belongs to a key, which is then handled; undefined for other keys, and with Ctrl, ⌘ or Alt. */
-function stepOf(event, steps) {
-  const by = steps[event.key];
-  if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return undefined;
-  event.preventDefault();
-  return by;
-}
-
 /** Draws a color scale on the canvas of `box`, and below it ticks, [text, share of the width]. */
 function drawRamp(box, scale, ticks) {
   const context = box.firstElementChild.getContext("2d");
@@ -169,6 +151,33 @@ function hatching(scale, x = 0, y = 0) {
   }
   hatched.pattern.setTransform(new DOMMatrix().translate(x, y).scale(1 / scale));
   return hatched.pattern;
+}
+
+/** A function of an object, computed once for each. */
+function once(make) {
+  const known = new WeakMap();
+  return (of) => {
+    if (!known.has(of)) known.set(of, make(of));
+    return known.get(of);
+  };
+}
+
+/** The largest number up to `most` for which something holds that also holds for all smaller ones, and for 0. */
+function lastWhere(most, holds) {
+  let [low, high] = [0, most];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (holds(middle)) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/** The sums of the first values, from none to all of them; NaN counts as 0. */
+function cumulative(values) {
+  const sums = new Float64Array(values.length + 1);
+  values.forEach((value, at) => { sums[at + 1] = sums[at] + (Number(value) || 0); });
+  return sums;
 }
 
 /** Whether the device has no pointer that can hover, and no keys to hold down: then controls replace Shift and Alt. */

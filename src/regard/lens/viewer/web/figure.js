@@ -1,7 +1,6 @@
 // Export of the visible part of the map as SVG: cells, labels, title, and a legend with its domain.
 
 const FIGURE = { side: 520, cells: 1024, rects: 4096, characters: 14 }; // pixels, cells along a side, cells drawn as single rectangles, characters of a label
-const SVG = "http://www.w3.org/2000/svg";
 const FONTS = "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
 const textMeasure = new OffscreenCanvas(1, 1).getContext("2d");
 
@@ -9,14 +8,6 @@ const textMeasure = new OffscreenCanvas(1, 1).getContext("2d");
 function wideOf(text, size = 10, weight = 400) {
   textMeasure.font = `${weight} ${size}px ${FONTS}`;
   return 1.1 * textMeasure.measureText(text).width;
-}
-
-/** An SVG element; strings are added as text nodes. */
-function drawn(tag, attributes, ...children) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
 }
 
 /** The visible part: the first row and key, and the number of rows and keys. */
@@ -70,13 +61,13 @@ async function figureOf() {
   const legend = legendOf(left, top + height + 26, width);
   const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
   const [text, soft] = [css("--ink"), css("--soft")];
-  const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
-  const write = (content, attributes) => drawn("text", attributes, content);
-  root.append(drawn("title", {}, `${runs[state.run].model}: ${headTitle()}`),
-    drawn("defs", {}, hatchOf(), gradient()), drawn("rect", { width: "100%", height: "100%", fill: css("--paper") }),
+  const root = draw("svg", { xmlns: "http://www.w3.org/2000/svg", width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
+  const write = (content, attributes) => draw("text", attributes, content);
+  root.append(draw("title", {}, `${runs[state.run].model}: ${headTitle()}`),
+    draw("defs", {}, hatchOf(), gradient()), draw("rect", { width: "100%", height: "100%", fill: css("--paper") }),
     write(titles[0], { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
     write(titles[1], { x: 16, y: 42, fill: soft }));
-  const body = drawn("g", { transform: `translate(${left} ${top})` }, drawn("rect", { width, height, fill: css("--raised") }), drawn("rect", { width, height, fill: "url(#hatch)" }));
+  const body = draw("g", { transform: `translate(${left} ${top})` }, draw("rect", { width, height, fill: css("--raised") }), draw("rect", { width, height, fill: "url(#hatch)" }));
   body.append(high * wide <= FIGURE.rects ? squares(cells, side) : await imageOf(cells, width, height));
   root.append(body, ...(spelled ? labels(cells, side, left, top, rows, columns) : ticksOf(cells, side, left, top, soft)), legend.drawing);
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
@@ -84,21 +75,21 @@ async function figureOf() {
 
 const covered = ({ level, exact }) => `${level ? `each cell is ${2 ** level} × ${2 ** level} pairs, ${POOLS[state.pool]}` : "each cell is one weight"} · ${exact}${hiding(state.run) ? " · without special tokens, renormalized: not the model’s own numbers" : ""}`;
 const hexOf = (pixel) => `#${[0, 8, 16].map((shift) => ((pixel >> shift) & 255).toString(16).padStart(2, "0")).join("")}`;
-const hatchOf = () => drawn("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, drawn("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
-const gradient = () => drawn("linearGradient", { id: "ramp" }, ...Array.from({ length: 33 }, (_, i) => drawn("stop", { offset: i / 32, "stop-color": color(Math.round((255 * i) / 32), state.scale) })));
+const hatchOf = () => draw("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, draw("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
+const gradient = () => draw("linearGradient", { id: "ramp" }, ...Array.from({ length: 33 }, (_, i) => draw("stop", { offset: i / 32, "stop-color": color(Math.round((255 * i) / 32), state.scale) })));
 
 /** Every cell as a rectangle; equal neighbors in a row are merged. */
 function squares({ high, wide, coarse, pixels }, side) {
-  const made = drawn("g", { "shape-rendering": "crispEdges" });
+  const made = draw("g", { "shape-rendering": "crispEdges" });
   for (let i = 0; i < high; i++) {
     for (let j = 0, next; j < wide; j = next) {
       const at = i * wide + j;
       for (next = j + 1; next < wide && pixels[i * wide + next] === pixels[at] && coarse[at] === coarse[i * wide + next]; next++);
-      if (pixels[at]) made.append(drawn("rect", { x: j * side, y: i * side, width: (next - j) * side, height: side, fill: hexOf(pixels[at]) }));
+      if (pixels[at]) made.append(draw("rect", { x: j * side, y: i * side, width: (next - j) * side, height: side, fill: hexOf(pixels[at]) }));
     }
     for (let j = 0; j < wide; j++) {
       const sign = SIGNS[coarse[i * wide + j]];
-      if (sign && side >= 9 && coarse[i * wide + j] !== ZERO) made.append(drawn("text", { x: (j + 0.5) * side, y: (i + 0.72) * side, "font-size": 0.7 * side, "text-anchor": "middle", fill: css(INKS[coarse[i * wide + j]]), "font-weight": 700 }, sign));
+      if (sign && side >= 9 && coarse[i * wide + j] !== ZERO) made.append(draw("text", { x: (j + 0.5) * side, y: (i + 0.72) * side, "font-size": 0.7 * side, "text-anchor": "middle", fill: css(INKS[coarse[i * wide + j]]), "font-weight": 700 }, sign));
     }
   }
   return made;
@@ -111,7 +102,7 @@ async function imageOf({ high, wide, pixels }, width, height) {
   const reader = new FileReader();
   reader.readAsDataURL(await canvas.convertToBlob());
   await new Promise((done) => { reader.onload = done; });
-  return drawn("image", { href: reader.result, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated" });
+  return draw("image", { href: reader.result, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated" });
 }
 
 /** The tokens to the left of and above the cells. */
@@ -120,11 +111,11 @@ function labels({ top: first, left: start, high, wide }, side, left, top, rows, 
   /** A token whose text ends, or begins, at x: in right-to-left text, the other end is the start. */
   const word = (of, i, attributes, ends) => {
     const text = wordOf(of, i, FIGURE.characters), direction = directionOf(text);
-    return drawn("text", { ...attributes, direction, "text-anchor": ends === (direction === "ltr") ? "end" : "start" }, text);
+    return draw("text", { ...attributes, direction, "text-anchor": ends === (direction === "ltr") ? "end" : "start" }, text);
   };
   return [
-    drawn("g", { "font-size": size }, ...Array.from({ length: high }, (_, i) => word(rows, first + i, { x: left - 6, y: top + (i + 0.5) * side + size / 3 }, true))),
-    drawn("g", { "font-size": size }, ...Array.from({ length: wide }, (_, j) => word(columns, start + j, { transform: `translate(${left + (j + 0.5) * side + size / 3} ${top - 6}) rotate(-90)` }, false))),
+    draw("g", { "font-size": size }, ...Array.from({ length: high }, (_, i) => word(rows, first + i, { x: left - 6, y: top + (i + 0.5) * side + size / 3 }, true))),
+    draw("g", { "font-size": size }, ...Array.from({ length: wide }, (_, j) => word(columns, start + j, { transform: `translate(${left + (j + 0.5) * side + size / 3} ${top - 6}) rotate(-90)` }, false))),
   ];
 }
 
@@ -137,9 +128,9 @@ function ticksOf({ top: first, left: start, high, wide, level }, side, left, top
     for (let at = Math.ceil((begin * size) / apart) * apart; at < (begin + count) * size; at += apart) found.push([at, (at / size - begin) * side]);
     return found;
   };
-  return [drawn("g", { fill: soft },
-    ...places(first, high).map(([at, y]) => drawn("text", { x: left - 6, y: top + y + 4, "text-anchor": "end" }, at.toLocaleString("en"))),
-    ...places(start, wide).map(([at, x]) => drawn("text", { x: left + x, y: top - 6, "text-anchor": "middle" }, at.toLocaleString("en"))))];
+  return [draw("g", { fill: soft },
+    ...places(first, high).map(([at, y]) => draw("text", { x: left - 6, y: top + y + 4, "text-anchor": "end" }, at.toLocaleString("en"))),
+    ...places(start, wide).map(([at, x]) => draw("text", { x: left + x, y: top - 6, "text-anchor": "middle" }, at.toLocaleString("en"))))];
 }
 
 /** The color bar with its domain, and the colors outside it: {drawing, right}; the bar is as wide as its ticks need. */
@@ -150,12 +141,12 @@ function legendOf(left, top, cells) {
   const kinds = [["masked", "url(#hatch)"], ["exactly 0", css("--zero")], ["not a number", css("--nan")], ["out of range", css("--out")], ["forbidden weight", css("--leak")]];
   let x = left;
   const swatches = kinds.flatMap(([name, fill]) => {
-    const made = [drawn("rect", { x, y: top + 34, width: 14, height: 10, fill, stroke: css("--line") }), drawn("text", { x: x + 19, y: top + 43 }, name)];
+    const made = [draw("rect", { x, y: top + 34, width: 14, height: 10, fill, stroke: css("--line") }), draw("text", { x: x + 19, y: top + 43 }, name)];
     x += 34 + wideOf(name);
     return made;
   });
-  const drawing = drawn("g", { "font-size": 10, fill: css("--soft") }, drawn("rect", { x: left, y: top, width, height: 10, fill: "url(#ramp)", stroke: css("--line") }),
-    ...ticks.map((tick, i) => drawn("text", { x: left + (width * i) / (ticks.length - 1), y: top + 22, "text-anchor": i === 0 ? "start" : i === ticks.length - 1 ? "end" : "middle" }, tick)),
-    drawn("text", { x: left + width + 10, y: top + 9 }, title), ...swatches);
+  const drawing = draw("g", { "font-size": 10, fill: css("--soft") }, draw("rect", { x: left, y: top, width, height: 10, fill: "url(#ramp)", stroke: css("--line") }),
+    ...ticks.map((tick, i) => draw("text", { x: left + (width * i) / (ticks.length - 1), y: top + 22, "text-anchor": i === 0 ? "start" : i === ticks.length - 1 ? "end" : "middle" }, tick)),
+    draw("text", { x: left + width + 10, y: top + 9 }, title), ...swatches);
   return { drawing, right: Math.max(x - 15, left + width + 10 + wideOf(title)) };
 }

@@ -44,13 +44,12 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   found.run(event);
 });
-$("help").addEventListener("click", help);
-$("theme").addEventListener("click", otherTheme);
+$("actions").append(button("light / dark", otherTheme, { id: "theme" }), button("shortcuts", help, { id: "help" }));
 
-for (const screen of screens) screen.build();
+for (const screen of screens) screen.build?.();
 addEventListener("hashchange", () => { if (location.hash !== address()) choose({ view: null, key: null, pins: [], ...readAddress(location.hash) }); });
 dark.addEventListener("change", redraw);
-addEventListener("resize", () => draw(new Set(["size"])));
+addEventListener("resize", () => drawScreens(new Set(["size"])));
 Object.assign(state, { ...readAddress(location.hash) });
 choose({}).then(redraw).then(() => {
   performance.mark("ready");

@@ -78,8 +78,9 @@ const share = {
   },
 };
 
-$("copy-link").addEventListener("click", () => copy(share.link(), "The link"));
-$("copy-python").addEventListener("click", () => copy(share.python(), "The Python"));
-$("save-png").addEventListener("click", () => share.png());
-$("save-svg").addEventListener("click", () => share.svg());
+$("actions").append(
+  button("copy link", () => copy(share.link(), "The link"), { id: "copy-link" }),
+  button("copy as Python", () => copy(share.python(), "The Python"), { id: "copy-python" }),
+  button("PNG", () => share.png(), { id: "save-png" }), button("SVG", () => share.svg(), { id: "save-svg" }),
+);
 keys.push({ keys: ["y"], label: "y", what: "copy Python code for the pair under the pointer, or for the row", run: () => copy(share.python(share.under()), "The Python") });

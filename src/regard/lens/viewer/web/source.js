@@ -110,12 +110,7 @@ class Embedded {
     return { rows, columns, exact, ...gathered({ coarse, fine, sure }, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
   }
 
-  async row(n, call, head, i) {
-    const { K } = runs[n].calls[call];
-    const { exact, ...codes } = await this.head(n, call, head);
-    const part = (name) => codes[name]?.subarray(i * K, (i + 1) * K);
-    return { coarse: part("coarse"), fine: part("fine"), sure: part("sure"), exact };
-  }
+  async row(n, call, head, i) { return rowOfCodes(await this.head(n, call, head), runs[n].calls[call].K, i); }
 
   async rows(n, call, i) {
     const { heads, K } = runs[n].calls[call];
@@ -130,12 +125,7 @@ class Embedded {
     return { coarse, fine, exact };
   }
 
-  async column(n, call, head, j) {
-    const { Q, K } = runs[n].calls[call];
-    const { exact, ...codes } = await this.head(n, call, head);
-    const pick = (name) => codes[name] && Uint8Array.from({ length: Q }, (_, i) => codes[name][i * K + j]);
-    return { coarse: pick("coarse"), fine: pick("fine"), sure: pick("sure"), exact };
-  }
+  async column(n, call, head, j) { return columnOfCodes(await this.head(n, call, head), runs[n].calls[call].K, j); }
 
   async pair(n, queries, keys, i, j) {
     const matching = runs[n].calls.map((call, number) => ({ call, number })).filter(({ call }) => call.queries === queries && call.keys === keys);
@@ -211,14 +201,13 @@ class Served {
   oneTile(n, call) { return Math.max(runs[n].calls[call].Q, runs[n].calls[call].K) <= TILE; }
   async row(n, call, head, i) {
     if (!this.oneTile(n, call)) return this.request(`row/${n}/${call}/${head}/${i}`);
-    const { coarse, fine, columns, exact } = await this.tile(n, call, head, "share", 0, 0, 0);
-    return { coarse: coarse.subarray(i * columns, (i + 1) * columns), fine: fine.subarray(i * columns, (i + 1) * columns), exact };
+    const tile = await this.tile(n, call, head, "share", 0, 0, 0);
+    return rowOfCodes(tile, tile.columns, i);
   }
   async column(n, call, head, j) {
     if (!this.oneTile(n, call)) return this.request(`column/${n}/${call}/${head}/${j}`);
-    const { coarse, fine, rows, columns, exact } = await this.tile(n, call, head, "share", 0, 0, 0);
-    const pick = (codes) => Uint8Array.from({ length: rows }, (_, i) => codes[i * columns + j]);
-    return { coarse: pick(coarse), fine: pick(fine), exact };
+    const tile = await this.tile(n, call, head, "share", 0, 0, 0);
+    return columnOfCodes(tile, tile.columns, j);
   }
   async pair(n, queries, keys, i, j) {
     const found = await this.request(`pair/${n}/${encodeURIComponent(queries)}/${encodeURIComponent(keys)}/${i}/${j}`);
@@ -255,6 +244,11 @@ class Served {
     return { ...of, ...made, head, row: i, key: j, own: made.by_head?.subarray(head * wide, (head + 1) * wide) };
   }
 }
+
+/** The codes of a row, or of a column, of a matrix with so many columns: those that it has of coarse, fine and sure. */
+const codesOfLine = ({ coarse, fine, sure, exact }, pick) => ({ coarse: pick(coarse), fine: fine && pick(fine), sure: sure && pick(sure), exact });
+const rowOfCodes = (codes, columns, i) => codesOfLine(codes, (all) => all.subarray(i * columns, (i + 1) * columns));
+const columnOfCodes = (codes, columns, j) => codesOfLine(codes, (all) => Uint8Array.from({ length: all.length / columns }, (_, i) => all[i * columns + j]));
 
 /** The block of a coarse map that contains a position, with the edges of measures.edges. */
 const blockOf = (i, size, blocks) => Math.ceil(((i + 1) * blocks) / size) - 1;

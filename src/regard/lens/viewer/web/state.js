@@ -31,24 +31,19 @@ choosable("pins", [], { // additional rows, which the reader averages
   read: (text) => (/^\d{1,9}(,\d{1,9}){0,63}$/.test(text) ? numbersOf(text) : undefined),
 });
 
-const screens = []; // {name, build(), draw(changed)}: draw receives the names of the changed fields, and may be async
+const screens = []; // {name, build() if it has something to build, draw(changed)}: draw receives the names of the changed fields, and may be async
 const keys = []; // {keys, label, what, run}: every screen adds its shortcuts; keys.js listens to them and lists them in the help
 const callNow = () => runs[state.run].calls[state.call];
 const axis = (name) => runs[state.run].axes[name];
 const queryAxis = () => axis(callNow().queries);
 const keyAxis = () => axis(callNow().keys);
 /** The title of each call: its layer, with the axes if calls have different axes; its name if that is not unique. */
-const titles = new WeakMap();
-function titlesOf(run) {
-  if (titles.has(run)) return titles.get(run);
-  const { calls } = run;
+const titlesOf = once(({ calls }) => {
   const kind = ({ queries, keys }) => (queries === keys ? queries : `${queries} → ${keys}`);
   const several = new Set(calls.map(kind)).size > 1;
   const all = calls.map((call) => (call.layer === null ? call.name : `${several ? `${kind(call)}, ` : ""}layer ${call.layer}`));
-  const found = all.map((title, number) => (all.indexOf(title) === all.lastIndexOf(title) ? title : calls[number].name));
-  titles.set(run, found);
-  return found;
-}
+  return all.map((title, number) => (all.indexOf(title) === all.lastIndexOf(title) ? title : calls[number].name));
+});
 const callTitle = (number = state.call, n = state.run) => titlesOf(runs[n])[number];
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 /** The axis of the generated tokens: the rows of the last call. */
@@ -80,12 +75,12 @@ function choose(change) {
   Object.assign(state, at);
   const changed = new Set(Object.keys(state).filter((name) => state[name] !== before[name]));
   if (changed.size && !(changed.size === 1 && changed.has("hover"))) remember();
-  return draw(changed);
+  return drawScreens(changed);
 }
 
 let drawing = 0;
 /** Draws every affected screen; resolves when all are done. document.documentElement.dataset.drawn counts the rounds. */
-async function draw(changed) {
+async function drawScreens(changed) {
   const number = ++drawing;
   document.documentElement.dataset.theme = theme();
   try {
@@ -98,7 +93,7 @@ async function draw(changed) {
   if (number === drawing) document.documentElement.dataset.drawn = number;
 }
 
-const redraw = () => draw(new Set([...Object.keys(state), "theme"]));
+const redraw = () => drawScreens(new Set([...Object.keys(state), "theme"]));
 /** Whether the state has changed since the data of this place was requested. */
 const overtaken = (place) => ["run", "call", "head", "query", "key", "scale", "pool", "hideSpecial", "direction"].some((name) => name in place && place[name] !== state[name]);
 

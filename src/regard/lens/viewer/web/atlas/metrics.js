@@ -102,19 +102,11 @@ const metrics = {
 
   /** The next head that passes the filter, across calls; {} if no other head passes. */
   nextHead(by) {
-    const calls = runs[state.run].calls;
     const from = isMean(state.head) ? (by > 0 ? -1 : callNow().heads) : state.head;
     if (!state.filter) return { head: from + by };
-    let [call, head] = [state.call, from];
-    for (let tries = calls.reduce((sum, { heads }) => sum + heads, 0); tries > 0; tries--) {
-      head += by;
-      if (head < 0 || head >= calls[call].heads) {
-        call = round(call + by, calls.length);
-        head = by > 0 ? 0 : calls[call].heads - 1;
-      }
-      if (this.kept(call, head)) return { call, head };
-    }
-    return {};
+    const all = by > 0 ? this.all() : this.all().reverse();
+    const next = all.find(([call, head]) => (call - state.call || head - from) * by > 0) ?? all[0];
+    return next ? { call: next[0], head: next[1] } : {};
   },
 
   /** The next call with a head that passes the filter, and the nearest such head in it. */

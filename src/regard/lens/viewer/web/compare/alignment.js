@@ -69,14 +69,9 @@ function anchors(a, b, a0, a1, b0, b1) {
   const both = [...once(a, a0, a1)].filter(([token, i]) => i >= 0 && (theirs.get(token) ?? -1) >= 0).map(([token, i]) => [i, theirs.get(token)]);
   const [ends, last] = [[], new Int32Array(both.length)]; // ends[n]: the pair at the end of the best sequence of n + 1 pairs
   both.forEach(([, q], number) => {
-    let [low, high] = [0, ends.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (both[ends[middle]][1] < q) low = middle + 1;
-      else high = middle;
-    }
-    last[number] = low ? ends[low - 1] : -1;
-    ends[low] = number;
+    const before = lastWhere(ends.length, (count) => both[ends[count - 1]][1] < q);
+    last[number] = before ? ends[before - 1] : -1;
+    ends[before] = number;
   });
   const found = [];
   for (let number = ends.at(-1) ?? -1; number >= 0; number = last[number]) found.unshift(both[number]);

@@ -36,7 +36,7 @@ function tableOf(id, names, lines) {
 /** The keys of the chosen row with the largest differences. */
 function listKeys(comparison, axis, found, [ours, theirs]) {
   const lines = found.order.slice(0, LISTED).map((j) => {
-    const go = button(undefined, () => comparison.place.choose({ key: j }));
+    const go = button("", () => comparison.place.choose({ key: j }));
     go.append(element("bdi", wordOf(axis, j, 30)));
     const weights = [ours, theirs].map(({ p, code }) => element("td", INVALID.has(code[j]) ? words(code[j]) : code[j] === MASKED ? "—" : percent(p[j], 3), { className: "number" }));
     return element("tr", undefined, {}, element("td", undefined, {}, go), ...weights, element("td", pointsOf(found.by[j]), { className: "number" }));

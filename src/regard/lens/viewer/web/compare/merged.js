@@ -6,14 +6,9 @@
 
 const LARGEST_MERGED = 2.5e7; // weights of a head
 
-const alignments = new WeakMap();
+const alignments = once((ours) => once((theirs) => aligned(ours.tokens, theirs.tokens)));
 /** The groups of two axes. */
-function groupsOf(ours, theirs) {
-  if (!alignments.has(ours)) alignments.set(ours, new WeakMap());
-  const known = alignments.get(ours);
-  if (!known.has(theirs)) known.set(theirs, aligned(ours.tokens, theirs.tokens));
-  return known.get(theirs);
-}
+const groupsOf = (ours, theirs) => alignments(ours)(theirs);
 
 /** Whether every token has its counterpart at the same position. */
 const sameCells = (groups) => groups.every(([a0, a1, b0, b1]) => a0 === b0 && a1 === b1 && a1 - a0 === 1);
@@ -124,10 +119,7 @@ class Comparison {
   /** Whether no group of a range along the queries or keys of a head is in both runs. */
   lone(place, kind, from, to) {
     const [, , groups] = this.axes(place)[kind];
-    if (!groups.shared) {
-      groups.shared = new Uint32Array(groups.length + 1);
-      groups.forEach(([a0, a1, b0, b1], at) => { groups.shared[at + 1] = groups.shared[at] + (a0 < a1 && b0 < b1 ? 1 : 0); });
-    }
+    groups.shared ??= cumulative(groups.map(([a0, a1, b0, b1]) => a0 < a1 && b0 < b1));
     return groups.shared[Math.min(to, groups.length)] === groups.shared[Math.min(from, groups.length)];
   }
 
@@ -193,7 +185,7 @@ const mergedSource = {
       const { queries, keys } = comparison.axes(place);
       const ranges = keys[2].map((each) => each.slice(2 * side, 2 * side + 2));
       const [coarse, fine] = [new Uint8Array(queries[2].length * ranges.length), new Uint8Array(queries[2].length * ranges.length).fill(128)];
-      const row = (i) => weightsOf({ coarse: whole.coarse.subarray(i * K, (i + 1) * K), fine: whole.fine?.subarray(i * K, (i + 1) * K) });
+      const row = (i) => weightsOf(rowOfCodes(whole, K, i));
       queries[2].forEach((group, g) => {
         const [from, to] = group.slice(2 * side, 2 * side + 2);
         if (from === to) return;

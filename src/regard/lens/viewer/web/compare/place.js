@@ -17,11 +17,11 @@ class MergedPlace {
     const done = [];
     if (view !== undefined) {
       this.shown = view;
-      done.push(draw(new Set(["view"])));
+      done.push(drawScreens(new Set(["view"])));
     }
     if (hover !== undefined) {
       this.pointed = hover;
-      done.push(draw(new Set(["hover"])));
+      done.push(drawScreens(new Set(["hover"])));
     }
     let side = run === undefined ? comparison.lead : comparison.sides.indexOf(run);
     const row = query ?? this.query;

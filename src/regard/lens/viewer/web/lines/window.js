@@ -72,11 +72,11 @@ function strokes(svg, { rows, keys, heads, shift }) {
   svg.replaceChildren(...heads.flatMap((of, number) => rows.map((i, r) => {
     const y = (at) => (at + 0.5) * LINE.high + (heads.length > 1 ? (number ? 2 : -2) : 0); // lines of two heads are next to each other
     const { p, code, sure } = of.get(i);
-    const group = drawn("g", { "data-row": i, "data-head": number });
+    const group = draw("g", { "data-row": i, "data-head": number });
     keys.forEach((j, c) => {
       const kind = { [NAN]: "nan", [OUT]: "out", [LEAK]: "leak" }[code[j]];
       if (!kind && !(p[j] >= LINE.least)) return;
-      const made = drawn("line", { x1: 0, y1: y(r + shift), x2: 100, y2: y(c), "data-key": j, "stroke-width": kind ? 2 : widthOf(p[j]), "stroke-opacity": kind ? 1 : opacityOf(p[j]) });
+      const made = draw("line", { x1: 0, y1: y(r + shift), x2: 100, y2: y(c), "data-key": j, "stroke-width": kind ? 2 : widthOf(p[j]), "stroke-opacity": kind ? 1 : opacityOf(p[j]) });
       if (kind) made.setAttribute("class", kind);
       if (sure?.[j] === 0) made.setAttribute("stroke-dasharray", "3 3"); // a mean of several weights
       group.append(made);

@@ -31,19 +31,15 @@ async function tracksOf(n, { call, head } = state) {
   return loadedTracks.get(name) ?? loadedTracks.set(name, await sourceOf(n).tracks(n, call, head));
 }
 
-const pyramids = new WeakMap();
 /** Values by level: the largest of every 2^level values, so that a bar needs at most a few of them. */
-function pyramid(values) {
-  if (!pyramids.has(values)) {
-    const levels = [values];
-    while (levels.at(-1).length > 256) { // NaN is preserved
-      const last = levels.at(-1);
-      levels.push(Float32Array.from({ length: Math.ceil(last.length / 2) }, (_, at) => Math.max(last[2 * at], last[2 * at + 1] ?? 0)));
-    }
-    pyramids.set(values, levels);
+const pyramid = once((values) => {
+  const levels = [values];
+  while (levels.at(-1).length > 256) { // NaN is preserved
+    const last = levels.at(-1);
+    levels.push(Float32Array.from({ length: Math.ceil(last.length / 2) }, (_, at) => Math.max(last[2 * at], last[2 * at + 1] ?? 0)));
   }
-  return pyramids.get(values);
-}
+  return levels;
+});
 
 function drawMargins(plot, context, at) {
   const keys = { of: runs[plot.run()].axes[plot.call.keys], first: at.column, step: at.kx, length: plot.width, most: plot.call.K, across: true };
@@ -124,13 +120,9 @@ function fittedText(context, text, room) {
 function fit(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const parts = characters(text);
-  let [low, high] = [0, parts.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${parts.slice(0, middle).join("")}…`).width <= room) low = middle;
-    else high = middle - 1;
-  }
-  return low ? `${parts.slice(0, low).join("")}…` : "";
+  const cut = (count) => `${parts.slice(0, count).join("")}…`;
+  const most = lastWhere(parts.length, (count) => context.measureText(cut(count)).width <= room);
+  return most ? cut(most) : "";
 }
 
 /** The round step between labeled positions. */

@@ -52,18 +52,8 @@ function othersOf(tracks, p, places, high = 1) {
 }
 const meanOf = (sum, count) => (count >= 0.5 ? Math.max(0, sum) / count : NaN);
 
-const sumsOfKeys = new WeakMap();
 /** The cumulative sums over the keys of what they receive, and of how many rows may attend to them. */
-function sumsOver(tracks) {
-  if (!sumsOfKeys.has(tracks)) {
-    sumsOfKeys.set(tracks, [tracks.received, tracks.readers].map((values) => {
-      const sums = new Float64Array(values.length + 1);
-      values.forEach((value, j) => { sums[j + 1] = sums[j] + (value || 0); }); // NaN counts as 0
-      return sums;
-    }));
-  }
-  return sumsOfKeys.get(tracks);
-}
+const sumsOver = once(({ received, readers }) => [cumulative(received), cumulative(readers)]);
 
 /** The same for a cell of `high` rows and `wide` keys from j on, pooled as chosen; of the largest weight, the mean of all rows on one key. */
 function othersOfCell(tracks, p, j, high, wide, pool) {

@@ -203,15 +203,10 @@ function renormalization({ ordinary }, rows) {
   return sum > 0 ? rows.length / sum : 1;
 }
 
-const countsOfSpecial = new WeakMap();
+const countsOfSpecial = once(({ special }) => cumulative(special));
 /** Whether any of these keys is a special token. */
 function anySpecial(of, from, count) {
-  if (!countsOfSpecial.has(of)) {
-    const sums = new Uint32Array(of.tokens.length + 1);
-    of.special.forEach((special, at) => { sums[at + 1] = sums[at] + (special ? 1 : 0); });
-    countsOfSpecial.set(of, sums);
-  }
-  const sums = countsOfSpecial.get(of);
+  const sums = countsOfSpecial(of);
   const stop = Math.min(sums.length - 1, from + count);
   return sums[stop] > sums[Math.min(from, stop)];
 }

@@ -142,15 +142,7 @@ class Flow {
   }
 
   /** The line that contains a token. */
-  lineOf(i) {
-    let [low, high] = [0, this.starts.length - 2];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.starts[middle] <= i) low = middle;
-      else high = middle - 1;
-    }
-    return low;
-  }
+  lineOf(i) { return lastWhere(this.starts.length - 2, (line) => this.starts[line] <= i); }
 
   reveal(i) {
     this.lines.reveal(this.lineOf(i));

@@ -3,8 +3,6 @@
 const findingsList = {
   name: "findings",
 
-  build() {},
-
   draw(changed) {
     if (!changed.has("run")) return;
     const { findings } = runs[state.run];

@@ -12,7 +12,7 @@ const lineView = {
     const turn = (id, text, by) => button(text, () => choose({ query: clamp(state.query + by * SHOWN.rows, 0, rowsNow() - 1) }), { id });
     this.turns = [turn("lines-before", "earlier rows", -1), turn("lines-after", "later rows", 1)];
     this.note = element("p", null, { className: "note", id: "lines-note" });
-    this.svg = drawn("svg", { id: "lines-svg", preserveAspectRatio: "none", role: "img", "aria-label": "Lines from rows to keys" });
+    this.svg = draw("svg", { id: "lines-svg", preserveAspectRatio: "none", role: "img", "aria-label": "Lines from rows to keys" });
     this.lists = { rows: this.list("rows"), keys: this.list("keys") };
     this.titles = { rows: element("h3", "rows", { className: "of-rows" }), keys: element("h3", "keys", { className: "of-keys" }) };
     this.said = element("p", null, { className: "readout", id: "lines-said", ariaLive: "polite" });

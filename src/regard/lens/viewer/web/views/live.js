@@ -95,7 +95,7 @@ const live = {
       this.say(rules ? "The calls are computed again from their recorded q, k and v; later layers would get other inputs from a model with these rules." : "");
       const before = this.shown;
       this.shown = number;
-      if (number === state.run) return before === number ? undefined : draw(new Set(["original"]));
+      if (number === state.run) return before === number ? undefined : drawScreens(new Set(["original"]));
       const row = base === this.base ? null : counterpart(runs[state.run], runs[number], state.query);
       this.base = base;
       await choose({ run: number, ...(row === null ? {} : { query: row, key: null, pins: [], view: null }) });

@@ -112,11 +112,9 @@ const reader = {
     node.classList.toggle("key", keys && i === state.key);
     node.setAttribute("aria-selected", node.matches(".row, .pin, .key"));
     if (i === this.here(flow)) flow.box.setAttribute("aria-activedescendant", node.id);
-    const parts = [wordOf(flow.of, i, 200), i, flow === this.main ? this.described(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
+    const parts = [wordOf(flow.of, i, 200), i, flow === this.main ? describe(this.line, i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
     node.setAttribute("aria-label", parts.filter((part) => part !== "").join(", "));
   },
-
-  described(i) { return describe(this.line, i); },
 
   /** Click: choose the row; with Shift or “add rows”: add a row; with Alt, Ctrl, ⌘ or “choose key”: choose the key. In the text of the keys: choose the key. */
   pick(flow, i, event = {}) {
@@ -158,7 +156,7 @@ const reader = {
     if (!node) return;
     const i = Number(node.dataset.token);
     const about = remark(flow.of, i);
-    this.readout.replaceChildren(quoted(flow.of, i, 58), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.described(i)}` : ""}${about && `; ${about}`}`);
+    this.readout.replaceChildren(quoted(flow.of, i, 58), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${describe(this.line, i)}` : ""}${about && `; ${about}`}`);
   },
   say() {
     const one = callNow().queries === callNow().keys;

@@ -26,7 +26,7 @@ const walk = {
     this.list = element("ol", null, { id: "walk-steps", hidden: true });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.heads = WALK.map((each, number) => {
-      const head = button(null, () => this.go(0, number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
+      const head = button("", () => this.go(0, number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
       this.list.append(element("li", null, {}, head, element("div", null, { id: `walk-${each.id}`, className: "walk-numbers" })));
       return head;
     });
@@ -113,12 +113,11 @@ const walk = {
       this.note.textContent = this.why();
       return;
     }
-    this.order = w.keys.map((_, at) => at);
-    if (this.falling) this.order.sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b);
-    const shown = this.every ? this.order : this.falling ? this.order.slice(0, FEW) : this.strong(w);
-    this.order = shown;
+    const falling = w.keys.map((_, at) => at).sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b);
+    this.order = falling.slice(0, this.every ? falling.length : FEW);
+    if (!this.falling) this.order.sort((a, b) => a - b); // the strongest keys in the order of their positions
     const which = w.keys.length < w.K ? `the strongest and the nearest ${w.keys.length} of ${w.K.toLocaleString("en")} keys` : counted(w.K, "key");
-    this.note.textContent = `${capital(which)}${shown.length < w.keys.length ? `, ${shown.length} of them shown` : ""}.${w.exact ? ` Vectors are stored ${w.exact}.` : ""}`;
+    this.note.textContent = `${capital(which)}${this.order.length < w.keys.length ? `, ${this.order.length} of them shown` : ""}.${w.exact ? ` Vectors are stored ${w.exact}.` : ""}`;
     const press = (name, on, hidden) => { this.buttons[name].setAttribute("aria-pressed", on); this.buttons[name].hidden = hidden; };
     press("all", this.all, false);
     press("order", this.falling, false);
@@ -127,9 +126,6 @@ const walk = {
     WALK.forEach((each, number) => this.step(each, number, w));
     if (from) $(from)?.focus({ preventScroll: true }); // what had the focus is a new element now
   },
-
-  /** The strongest keys in the order of their positions. */
-  strong(w) { return [...this.order].sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b).slice(0, FEW).sort((a, b) => a - b); },
 
   step(each, number, w) {
     const call = callNow();
