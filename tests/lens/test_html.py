@@ -16,7 +16,7 @@ from regard.common.web import visuals
 from regard.common.web.html_page import hashed, json_for_html
 from regard.lens.runs import figures
 from regard.lens.viewer import embed, page
-from regard.lens.viewer.views import SCRIPTS, VISUALS
+from regard.lens.viewer.views import SCRIPTS, SHARED, VISUALS
 from tests.support.browser import example, fault
 from tests.support.refusals import refusing
 
@@ -34,7 +34,7 @@ def test_a_page_is_small_and_stands_alone():
     assert not re.search(r"(?:https?:)?//\w", own.replace("http://www.w3.org/2000/svg", ""))
     folder = files("regard.lens.viewer").joinpath("web")
     own = "\n".join(folder.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
-    assert script == f'"use strict";\n{visuals.script(VISUALS)}\n{own}'
+    assert script == f'"use strict";\n{visuals.script(VISUALS, SHARED)}\n{own}'
     assert hashed(script) in unescape(html.split("</title>")[0])
 
 

@@ -55,6 +55,11 @@ class Finding(BaseFinding):
         """The severity, the check and the place."""
         return f"{self.severity}: {self.check}, {self.where}"
 
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """What is said below the title: also what was measured."""
+        return [("measured", self.measured), *super().rows]
+
 
 @dataclass(frozen=True)
 class Passed:

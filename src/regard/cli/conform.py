@@ -130,7 +130,8 @@ def _show(report: Report) -> None:
         console.say("not isolated: the function cannot be imported by name, so it ran in this process", "yellow")
     for finding in report.findings:
         title = f"law {finding.law}" if finding.law else "before the laws"
-        show_finding(console, finding.kind, title, finding.mistake or "", finding.rows)
+        rows = [("measured", finding.measured), *finding.rows]
+        show_finding(console, finding.kind, title, finding.mistake or "", rows)
         if finding.counterexample:
             console.print()
             for line in finding.counterexample.rstrip().splitlines():

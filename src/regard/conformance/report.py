@@ -40,8 +40,7 @@ class Finding(BaseFinding):
         >>> from regard.conformance import Finding
         >>> print(Finding(law=1, level=1, kind="law", measured="out[0, 0, 0, 0] is 2 and must be 1", mistake=None,
         ...               cause="unknown", fix="compare with the law", cases=("law-01[plain]",)))
-        law 1
-          measured  out[0, 0, 0, 0] is 2 and must be 1
+        law 1: out[0, 0, 0, 0] is 2 and must be 1
           cause     unknown
           fix       compare with the law
           cases     law-01[plain]
@@ -58,12 +57,13 @@ class Finding(BaseFinding):
 
     @property
     def title(self) -> str:
-        """The law that is broken, and the mistake that explains it."""
-        return ", ".join(filter(None, (f"law {self.law}" if self.law else "before the laws", self.mistake)))
+        """The law that is broken, the mistake that explains it, and what was measured."""
+        law = f"law {self.law}" if self.law else "before the laws"
+        return f"{', '.join(filter(None, (law, self.mistake)))}: {self.measured}"
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """What is said about it: also other mistakes, and the first cases."""
+        """What is said below the title: also other mistakes, and the first cases."""
         rows = super().rows
         if self.alike:
             rows.append(("or", f"{', '.join(self.alike)}, which give the same results"))

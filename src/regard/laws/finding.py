@@ -25,13 +25,13 @@ class BaseFinding:
 
     @property
     def title(self) -> str:
-        """What is wrong, by its name, and where."""
+        """What is wrong, in one line."""
         raise NotImplementedError
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """What is said about it: names, and words for each."""
-        return [("measured", self.measured), ("cause", self.cause), ("fix", self.fix)]
+        """What is said below the title: names, and words for each."""
+        return [("cause", self.cause), ("fix", self.fix)]
 
     def to_json(self) -> dict[str, Any]:
         """The fields as plain data.

@@ -21,7 +21,7 @@ from ..runs.labels import visible, words
 from ..runs.run import Run
 from . import embed, matrices
 from .live import described
-from .views import SCRIPTS, STYLES, VISUALS, sections
+from .views import SCRIPTS, SHARED, STYLES, VISUALS, sections
 
 FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row; the page requires them
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
@@ -180,7 +180,7 @@ def _part(name: str) -> str:
 
 @functools.cache
 def _script() -> str:
-    shared = visuals.script(VISUALS, ("button", "draw", "make", "stepOf"))
+    shared = visuals.script(VISUALS, SHARED)
     return "\n".join(['"use strict";', shared, *(_part(f"{name}.js") for name in SCRIPTS)])
 
 

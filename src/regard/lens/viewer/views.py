@@ -81,6 +81,7 @@ SCRIPTS = (
     *("places", "figure", "share", "keys"),
 )
 VISUALS = tuple(kind for view in VIEWS for kind in view.visuals)
+SHARED = ("button", "draw", "make", "stepOf")  # functions of the visuals that the page calls itself
 STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))
 
 
