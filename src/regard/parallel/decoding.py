@@ -6,18 +6,18 @@ import dataclasses
 import hashlib
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
 
 from ..api.kv_cache import KVCache as Local
-from ..api.kv_cache.cache import SequenceCache
 from ..api.kv_cache.checks import checked_append, checked_lengths, checked_sequences
 from ..api.kv_cache.pages import PAGE, Pages, columns
 from ..api.kv_cache.state import State, added, appended, shown
 from ..common.compiled import methods_outside_programs
 from ..common.errors import refuse
-from ..common.public import ArrayLike
+from ..common.public import ArrayLike, ArrayT
+from ..language.callables import Mask, Score
 from ..language.checks import numbers
 from ..language.checks.arguments import Arguments
 from .decoding_reader import Reader, Shares
@@ -30,7 +30,7 @@ ENDLESS = 1 << 62  # rows for which the state needs no pages: the pages are thos
 
 
 @methods_outside_programs
-class KVCache(SequenceCache):
+class KVCache:
     """The key/value cache of one attention layer, of which each rank stores a share of the positions.
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of the row's own sequence on all ranks.
@@ -105,12 +105,26 @@ class KVCache(SequenceCache):
         # Lengths and the last append, over all ranks; pages and their content are those of the local cache.
         self._state = State(Pages.empty(len(nothing)), self._local._state.stores, nothing, nothing, spare=ENDLESS)
 
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self._state.lengths)
+
     def __repr__(self):
         transport, own = self._transport, int(self._local.lengths.sum())
         return (
             f"KVCache({_described(self._local)}; lengths {self.lengths.tolist()}; rank {transport.rank} of "
             f"{transport.ranks}: {own:,} of {int(self.lengths.sum()):,} positions, {self.nbytes:,} bytes)"
         )
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) how many positions each sequence has appended, on all ranks together."""
+        return self._state.lengths.copy()
+
+    @property
+    def newest_start(self) -> np.ndarray:
+        """(B,) the position of the first row of the last append: the default query_start of `attend`."""
+        return self._state.start.copy()
 
     @property
     def nbytes(self) -> int:
@@ -197,13 +211,83 @@ class KVCache(SequenceCache):
 
     # ---- attending ---------------------------------------------------------------------------------------------------
 
-    def _attend(self, q, arguments: Arguments, engine, sequences):
+    def attend(
+        self,
+        q: ArrayT,
+        *,
+        mask: Mask | None = None,
+        score: Score | None = None,
+        scale: SupportsFloat | None = None,
+        query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
+        sinks: ArrayLike | None = None,
+        sequences: SupportsIndex | ArrayLike | None = None,
+    ) -> ArrayT:
+        """Attention of rows to the keys of their own sequences, on all ranks.
+
+        Args:
+            q: (…, H, Q, D) queries, the same on every rank; the axes before the heads are the sequences.
+            mask: which keys a row may attend to, over the positions of the whole sequence.
+            score: changes the logits, likewise.
+            scale: the factor of q·k, by default 1/√D.
+            query_start: the position of the first row, one integer, (B,) or (n,). None means the rows of the last
+                append.
+            batch_start: the number of the first sequence in a larger batch.
+            head_start: the number of the first query head, if the cache holds some heads of a model.
+            sinks: extra logits in the denominator, (H,) or (H, s).
+            sequences: the numbers of n different sequences, which q is for. None means all.
+
+        Returns:
+            (…, H, Q, E) in the type and dtype of `q`, the same bits on every rank.
+
+        Raises:
+            Refused: as for `regard.KVCache.attend`, on every rank what one of them refuses; or q or another argument
+                differs between ranks.
+            Lost: a rank ended, or did not take part in time.
+        """
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, sequences)[0]
+
+    def attend_with_lse(
+        self,
+        q: ArrayT,
+        *,
+        mask: Mask | None = None,
+        score: Score | None = None,
+        scale: SupportsFloat | None = None,
+        query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
+        sinks: ArrayLike | None = None,
+        sequences: SupportsIndex | ArrayLike | None = None,
+    ) -> tuple[ArrayT, ArrayT]:
+        """`attend`, and the log-sum-exp of each row.
+
+        Args:
+            q: (…, H, Q, D) queries, as for `attend`, like all other arguments.
+            mask: which keys a row may attend to.
+            score: changes the logits.
+            scale: the factor of q·k, by default 1/√D.
+            query_start: the position of the first row.
+            batch_start: the number of the first sequence in a larger batch.
+            head_start: the number of the first query head in a larger call.
+            sinks: extra logits in the denominator, (H,) or (H, s).
+            sequences: which sequences q is for.
+
+        Returns:
+            out (…, H, Q, E) and lse (…, H, Q) in nats.
+
+        Raises:
+            Refused, Lost: as for `attend`.
+        """
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, sequences)
+
+    def _attend(self, q, arguments: Arguments, sequences):
         state = self._over_all_positions()
 
         def prepared():
-            if engine not in ("auto", "jit"):
-                what, fix = "only compiled kernels attend over ranks", "omit engine"
-                raise refuse(f"{NAME}.attend", what, f"engine={engine!r}", "engine='jit'", fix)
             call = self._reader.checked(state, q, arguments, "jit", sequences)
             problem, sinks = call.ready.problem, call.ready.problem.sinks
             return call, {

@@ -35,112 +35,7 @@ from .state import (
 
 
 @methods_outside_programs
-class SequenceCache:
-    """A key/value cache of sequences, of one process or over ranks: their lengths, and attention to their keys."""
-
-    _state: State
-
-    def __len__(self) -> int:
-        """The number of sequences."""
-        return len(self._state.lengths)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """(B,) how many positions each sequence has appended, released ones included: the position of its next row."""
-        return self._state.lengths.copy()
-
-    @property
-    def newest_start(self) -> np.ndarray:
-        """(B,) the position of the first row of the last append: the default query_start of `attend`."""
-        return self._state.start.copy()
-
-    def attend(
-        self,
-        q: ArrayT,
-        *,
-        mask: Mask | None = None,
-        score: Score | None = None,
-        scale: SupportsFloat | None = None,
-        query_start: SupportsIndex | ArrayLike | None = None,
-        batch_start: SupportsIndex | None = None,
-        head_start: SupportsIndex | None = None,
-        sinks: ArrayLike | None = None,
-        engine: Engine = "auto",
-        sequences: SupportsIndex | ArrayLike | None = None,
-    ) -> ArrayT:
-        """Attention of rows to the keys of their own sequences.
-
-        A row attends to every key of its sequence that mask and window allow. Pass mask=rg.causal() if several rows
-        were appended.
-
-        Args:
-            q: (…, H, Q, D) queries; the axes before the heads are the B sequences, or the n chosen ones.
-            mask: which keys a row may attend to, as for `rg.attention`.
-            score: changes the logits, as for `rg.attention`.
-            scale: the factor of q·k, by default 1/√D.
-            query_start: the position of the first row, one integer, (B,) or (n,). None means the rows of the last
-                append, padding included, whose output is 0.
-            batch_start: the number of the first sequence in a larger batch: rules and their tables count from it.
-            head_start: the number of the first query head, if the cache holds some heads of a model.
-            sinks: extra logits in the denominator, (H,) or (H, s).
-            engine: as for `rg.attention`.
-            sequences: the numbers of n different sequences, which q is for. None means all. A mask or score that
-                reads the batch counts the chosen ones, from batch_start.
-
-        Returns:
-            (…, H, Q, E) in the type and dtype of `q`.
-
-        Raises:
-            Refused: as for `rg.attention`; also another number of rows or other sequences than in the last append
-                without query_start, or rows that attend to released keys. Every problem is listed.
-        """
-        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
-        return self._attend(q, arguments, engine, sequences)[0]
-
-    def attend_with_lse(
-        self,
-        q: ArrayT,
-        *,
-        mask: Mask | None = None,
-        score: Score | None = None,
-        scale: SupportsFloat | None = None,
-        query_start: SupportsIndex | ArrayLike | None = None,
-        batch_start: SupportsIndex | None = None,
-        head_start: SupportsIndex | None = None,
-        sinks: ArrayLike | None = None,
-        engine: Engine = "auto",
-        sequences: SupportsIndex | ArrayLike | None = None,
-    ) -> tuple[ArrayT, ArrayT]:
-        """`attend`, and the log-sum-exp of each row, for `rg.merge` with the results for other keys.
-
-        Args:
-            q: (…, H, Q, D) queries, as for `attend`, like all other arguments.
-            mask: which keys a row may attend to.
-            score: changes the logits.
-            scale: the factor of q·k, by default 1/√D.
-            query_start: the position of the first row.
-            batch_start: the number of the first sequence in a larger batch.
-            head_start: the number of the first query head in a larger call.
-            sinks: extra logits in the denominator, (H,) or (H, s).
-            engine: as for `rg.attention`.
-            sequences: which sequences q is for.
-
-        Returns:
-            out (…, H, Q, E) and lse (…, H, Q) in nats.
-
-        Raises:
-            Refused: as for `attend`.
-        """
-        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
-        return self._attend(q, arguments, engine, sequences)
-
-    def _attend(self, q, arguments: Arguments, engine, sequences):
-        """out and lse."""
-        raise NotImplementedError
-
-
-@methods_outside_programs
-class KVCache(SequenceCache):
+class KVCache:
     """The key/value cache of one attention layer, for any number of sequences of any lengths.
 
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys that the row's own sequence has appended so far.
@@ -210,6 +105,10 @@ class KVCache(SequenceCache):
             state = self._state = settled(state)
         return state
 
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self._state.lengths)
+
     def __repr__(self):
         stored = str(self.dtype) if self.storage is None else f"{self.dtype} in {self.storage}"
         depth = f"{self.depth}" if self.depth == self.value_depth else f"{self.depth} and {self.value_depth}"
@@ -218,6 +117,16 @@ class KVCache(SequenceCache):
             f"KVCache({self.heads} heads × {depth}, {stored}{rest}; lengths {self.lengths.tolist()}, "
             f"{self.nbytes:,} bytes)"
         )
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) how many positions each sequence has appended, released ones included: the position of its next row."""
+        return self._state.lengths.copy()
+
+    @property
+    def newest_start(self) -> np.ndarray:
+        """(B,) the position of the first row of the last append: the default query_start of `attend`."""
+        return self._state.start.copy()
 
     @property
     def nbytes(self) -> int:
@@ -320,6 +229,86 @@ class KVCache(SequenceCache):
         self._state = truncated(state, target)
 
     # ---- attending ---------------------------------------------------------------------------------------------------
+
+    def attend(
+        self,
+        q: ArrayT,
+        *,
+        mask: Mask | None = None,
+        score: Score | None = None,
+        scale: SupportsFloat | None = None,
+        query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
+        sinks: ArrayLike | None = None,
+        engine: Engine = "auto",
+        sequences: SupportsIndex | ArrayLike | None = None,
+    ) -> ArrayT:
+        """Attention of rows to the keys of their own sequences.
+
+        A row attends to every key of its sequence that mask and window allow. Pass mask=rg.causal() if several rows
+        were appended.
+
+        Args:
+            q: (…, H, Q, D) queries; the axes before the heads are the B sequences, or the n chosen ones.
+            mask: which keys a row may attend to, as for `rg.attention`.
+            score: changes the logits, as for `rg.attention`.
+            scale: the factor of q·k, by default 1/√D.
+            query_start: the position of the first row, one integer, (B,) or (n,). None means the rows of the last
+                append, padding included, whose output is 0.
+            batch_start: the number of the first sequence in a larger batch: rules and their tables count from it.
+            head_start: the number of the first query head, if the cache holds some heads of a model.
+            sinks: extra logits in the denominator, (H,) or (H, s).
+            engine: as for `rg.attention`.
+            sequences: the numbers of n different sequences, which q is for. None means all. A mask or score that
+                reads the batch counts the chosen ones, from batch_start.
+
+        Returns:
+            (…, H, Q, E) in the type and dtype of `q`.
+
+        Raises:
+            Refused: as for `rg.attention`; also another number of rows or other sequences than in the last append
+                without query_start, or rows that attend to released keys. Every problem is listed.
+        """
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, engine, sequences)[0]
+
+    def attend_with_lse(
+        self,
+        q: ArrayT,
+        *,
+        mask: Mask | None = None,
+        score: Score | None = None,
+        scale: SupportsFloat | None = None,
+        query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
+        sinks: ArrayLike | None = None,
+        engine: Engine = "auto",
+        sequences: SupportsIndex | ArrayLike | None = None,
+    ) -> tuple[ArrayT, ArrayT]:
+        """`attend`, and the log-sum-exp of each row, for `rg.merge` with the results for other keys.
+
+        Args:
+            q: (…, H, Q, D) queries, as for `attend`, like all other arguments.
+            mask: which keys a row may attend to.
+            score: changes the logits.
+            scale: the factor of q·k, by default 1/√D.
+            query_start: the position of the first row.
+            batch_start: the number of the first sequence in a larger batch.
+            head_start: the number of the first query head in a larger call.
+            sinks: extra logits in the denominator, (H,) or (H, s).
+            engine: as for `rg.attention`.
+            sequences: which sequences q is for.
+
+        Returns:
+            out (…, H, Q, E) and lse (…, H, Q) in nats.
+
+        Raises:
+            Refused: as for `attend`.
+        """
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, engine, sequences)
 
     @watched("regard.KVCache.attend")
     def _attend(self, q, arguments: Arguments, engine, sequences):
