@@ -10,13 +10,13 @@ BUDGET = {
         "lens": 70_310,
         "torch": 46_510,
         "learn": 35_470,
-        "parallel": 32_250,
+        "parallel": 32_520,
         "laws": 33_570,  # of conformance before; the base of findings (finding.py), which audits and conformance share
         "audits": 31_070,
         "language": 30_280,
         "ledger": 27_140,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 22_870,
-        "api": 21_820,  # what the cache over ranks had a second time
+        "api": 21_790,
         "cli": 18_120,  # audit, look and cost take FILE.py:CLASS (arguments.py)
         "common": 14_740,
         "sandbox": 3_020,  # of conformance before

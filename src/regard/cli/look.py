@@ -246,14 +246,14 @@ def _print_findings(console: Console, report: Audit) -> None:
     """Prints faults and warnings in full, and the number of notes."""
     from .terminal import show_finding
 
-    notes = [finding for finding in report.findings if finding.severity == "note"]
     for finding in report.findings:
-        if finding not in notes:
+        if finding.severity != "note":
             rows = [("where", finding.where), *finding.rows]
             show_finding(console, finding.severity, finding.severity, finding.check, rows)
     console.print()
+    notes = sum(finding.severity == "note" for finding in report.findings)
     if notes:
-        console.say(f"The page lists {counted(len(notes), 'note')} of the audit.", "dim")
+        console.say(f"The page lists {counted(notes, 'note')} of the audit.", "dim")
 
 
 def _write_page(

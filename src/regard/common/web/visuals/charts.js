@@ -116,7 +116,7 @@ function chartMatrix({ width, height, left = 0, top = 0, right = 0, bottom = 0 }
   let color = null;
   function fill(next) {
     rows = next;
-    if (!heat.isConnected) return; // the page has its color
+    if (!heat.isConnected) return; // it has no color before it is in the page
     color ??= getComputedStyle(heat).color.match(/[\d.]+/g).slice(0, 3).map(Number);
     if (heat.width !== rows[0].length) heat.width = rows[0].length;
     if (heat.height !== rows.length) heat.height = rows.length;
