@@ -22,14 +22,15 @@ def home(home):
 
 
 def test_each_map_has_the_weights_of_its_head(home):
-    """On every scale, also on those relative to the row, whose figures are those of each head."""
+    """On every scale, also on the one relative to uniform, whose figures are those of each row."""
     view, first, second, exact = home
-    for scale in ("log", "row"):
+    for scale in ("log", "lift"):
         view.choose(scale=scale)
         for chart, p in ((first, exact[0][1]), (second, exact[1][2])):
             for i, j in CELLS:
-                place = logarithmic(p[i, j]) if scale == "log" else p[i, j] / p[i].max()
-                assert distance(chart.pixel(i, j), place, slack=3) <= 1, (scale, i, j)
+                uniform = 0.5 + np.log2(p[i, j] * np.count_nonzero(p[i])) / 12
+                place, ramp = (logarithmic(p[i, j]), "light") if scale == "log" else (uniform, "diverging-light")
+                assert distance(chart.pixel(i, j), place, ramp, slack=3) <= 1, (scale, i, j)
     assert [view.text(f"#beside-title-{at}") for at in (0, 1)] == ["Layer 0, head 1", "Layer 1, head 2"]
 
 

@@ -38,7 +38,7 @@ def shown(kept_open):
 @pytest.fixture
 def home(shown):
     """The same, as it was when it was opened."""
-    shown[0].tab.evaluate("comparison.edge.at = 0.5; document.activeElement.blur()")
+    shown[0].tab.evaluate("document.activeElement.blur()")
     shown[0].view.choose(**BEGIN | {"run": 0, "compare": "side"})
     return shown
 
@@ -67,51 +67,23 @@ def test_words_give_both_weights_and_their_difference(home):
     assert points / 100 == pytest.approx(q - p, rel=DIGITS, abs=2 * FINE_ERROR)
 
 
-@pytest.mark.parametrize("law", ["difference", "logarithmic"])
-def test_a_difference_has_a_colour_on_a_domain_that_never_moves(home, law):
-    """The colour of a cell is the diverging ramp's at the place of the exact difference; the legend names the law and
-    its ends.
+def test_a_difference_has_a_colour_on_a_domain_that_never_moves(home):
+    """The colour of a cell is the diverging ramp's at the place of the exact difference; the legend names its ends. The
+    kind of comparison is chosen by keyboard, too.
     """
     first, _, exact, other = home
-    first.view.click(f"#compare-mode [value={law}]")
+    first.tab.focus("#compare-mode [value=side]")
+    first.view.press("ArrowRight")
+    assert "compare=difference" in first.view.address()
     assert first.tab.is_hidden("#compare-1")
-    words = first.view.text("#compare-law")
-    assert ("linear" if law == "difference" else "signed logarithm") in words
-    assert "−100 % to 100 %" in words
+    assert "linear from −100 % to 100 %" in first.view.text("#compare-law")
+    first.tab.evaluate("document.activeElement.blur()")
+    first.view.press("c", "c")
+    assert first.view.state("compare") == "difference"
     first.view.choose(head=2, query=11)
     for cell in [(3, 1), (5, 2), (7, 7), (9, 4), (10, 3)]:
         d = other[0][2][cell] - exact[0][2][cell]
-        part = d if law == "difference" else np.sign(d) * max(0, logarithmic(abs(d)))
-        assert distance(first.pixel(*cell), 0.5 + part / 2, "diverging-light") <= 1, (cell, d)
-
-
-def test_an_edge_lays_one_run_over_the_other(home):
-    """Left of the edge are the cells of the first run, right of it those of the second; it is moved by keys. The
-    kind of comparison is chosen by keyboard, too.
-    """
-    first, _, *both = home
-    first.tab.focus("#compare-mode [value=side]")
-    first.view.press("ArrowRight")
-    assert first.view.state("compare") == "difference"
-    first.tab.evaluate("document.activeElement.blur()")
-    first.view.press("c", "c")
-    assert "compare=swipe" in first.view.address()
-    first.view.choose(query=11)
-    cells = [(8, 2), (10, 3), (10, 8)]
-
-    def drawn():
-        """Of which run each of the cells is."""
-        apart = [[distance(first.pixel(*cell), logarithmic(exact[0][0][cell])) for exact in both] for cell in cells]
-        return np.argmin(apart, 1).tolist()
-
-    assert drawn() == [0, 0, 1]
-    first.tab.focus(".edge")
-    first.view.press("PageDown", "PageDown")
-    first.tab.wait_for_selector(".edge[role=slider][aria-valuenow='10']")
-    assert drawn() == [1, 1, 1]
-    first.view.press("End")
-    first.tab.wait_for_selector(".edge[aria-valuenow='100']")
-    assert drawn() == [0, 0, 0]
+        assert distance(first.pixel(*cell), 0.5 + d / 2, "diverging-light") <= 1, (cell, d)
 
 
 def test_the_heads_that_differ_most_come_first_with_their_rows(home):
@@ -154,7 +126,7 @@ def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(opened):
     """The comparison fits, in each of its kinds; tokens that differ are shown as text."""
     runs = [example(len(HOSTILE), layers=1, heads=1, tokens=HOSTILE[::step])[0] for step in (1, -1)]
     view = opened(page(*runs))
-    for kind in ("side", "difference", "swipe"):
+    for kind in ("side", "difference"):
         view.choose(compare=kind)
         view.fits(390)
     assert view.tab.evaluate("window.harmed") is None

@@ -29,19 +29,16 @@ def test_every_cell_has_the_colour_of_its_weight(home):
     """
     chart, exact = home
     p = exact[0][1]
-    for scale in ("near", "log", "linear", "lift", "row", "others"):
+    for scale in ("near", "log", "linear", "lift"):
         chart.view.choose(head=1, query=11, scale=scale)
-        name = "diverging-light" if scale in ("lift", "others") else "light"
-        slack = 2 + int(255 * COARSE_ERROR) if scale in ("linear", "row") else 2
+        name = "diverging-light" if scale == "lift" else "light"
+        slack = 2 + int(255 * COARSE_ERROR) if scale == "linear" else 2
         for i, j in [(3, 1), (7, 2), (10, 0)]:
-            others = np.delete(p[j:, j], i - j).mean()  # the other rows that may attend to the key
             place = {
                 "near": 1 + np.log10(p[i, j]) / 3,
                 "log": logarithmic(p[i, j]),
                 "linear": p[i, j],
                 "lift": 0.5 + np.log2(p[i, j] * (i + 1)) / 12,
-                "row": p[i, j] / p[i].max(),
-                "others": 0.5 + np.log2(p[i, j] / others) / 12,
             }[scale]
             assert distance(chart.pixel(i, j), place, name, slack) <= 1, (scale, i, j, p[i, j])
     ground = chart.pixel(2, 9)  # masked: hatching on plain ground, which is no colour of a large weight
@@ -112,7 +109,7 @@ def test_the_wheel_zooms_where_the_pointer_is_and_leaves_the_page_to_be_scrolled
 
 
 def test_dragging_moves_the_map_with_the_pointer(home):
-    """What was under the pointer stays under it, to the edges of the matrix; the small map leads back."""
+    """What was under the pointer stays under it, to the edges of the matrix."""
     chart, exact = home
     chart.view.choose(view={"row": 4, "column": 3, "span": 5})
     before = chart.seen()
@@ -123,8 +120,6 @@ def test_dragging_moves_the_map_with_the_pointer(home):
     for _ in range(2):
         chart.drag((8, 7), (6, 5))
     assert chart.seen()["column"] == pytest.approx(7, abs=1e-6)  # 12 keys, 5 across: the last one is at the edge
-    chart.view.click("#minimap", position={"x": 60, "y": 90})
-    assert chart.seen()["column"] + 2.5 == pytest.approx(6, abs=0.15)
 
 
 def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_share(opened):
@@ -165,8 +160,6 @@ def test_a_matrix_of_other_proportions_is_fitted(opened):
     said = chart.hover(3, j + wide / 2 - 0.5)
     assert said.startswith(f"“word3” (token 3) → keys {j}–{j + wide - 1}: ")
     assert share(said.split(" · ")[0]) == pytest.approx(exact[0][0, 3, j : j + wide].sum(), rel=COARSE_ERROR + 0.05)
-    chart.view.click("#cells-square")
-    assert chart.view.state("cells") == "square" and chart.seen()["kx"] == chart.seen()["ky"]
 
 
 def test_the_figures_beside_the_matrix_are_those_of_its_rows_and_keys(home):

@@ -40,7 +40,7 @@ def saved(view, button) -> bytes:
 def test_a_link_opens_the_same_view(shown):
     """The address that is copied is that of the page with all that is chosen."""
     view, *_ = shown
-    view.choose(call=1, head=2, query=7, key=3, scale="row")
+    view.choose(call=1, head=2, query=7, key=3, scale="linear")
     view.click("#copy-link")
     assert view.tab.evaluate("navigator.clipboard.readText()") == view.uri + view.address()
     assert "copied" in view.text("#status")
@@ -49,7 +49,7 @@ def test_a_link_opens_the_same_view(shown):
 def test_the_address_holds_everything_that_is_chosen(shown):
     """What a view can choose is written into the address, and read back as it was; what is unreadable is left alone."""
     chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
-    chosen |= {"scale": "row", "pool": "largest", "direction": "from", "compare": "swipe", "cells": "fitted"}
+    chosen |= {"scale": "linear", "pool": "largest", "direction": "from", "compare": "difference"}
     chosen |= {"filled": "map", "lines": "row", "second": {"call": 1, "head": "mean"}, "metric": "first"}
     chosen |= {"sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}, "original": True}
     chosen |= {"text": "a & b=c #1", "temperature": 0.5, "factor": -0.25, "mask": "window", "width": 7}
@@ -62,7 +62,7 @@ def test_the_address_holds_everything_that_is_chosen(shown):
     address = tab.evaluate("(chosen) => { Object.assign(state, chosen); return address(); }", chosen)
     tab.evaluate("(before) => { Object.assign(state, before); }", before)
     assert tab.evaluate("readAddress", address) == chosen
-    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&filter=matrix,0,1&view=1,2,0&cells=1&colour=red"
+    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&filter=matrix,0,1&view=1,2,0&colour=red"
     assert tab.evaluate("readAddress", foreign) == {}
 
 

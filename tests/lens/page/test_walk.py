@@ -1,9 +1,7 @@
 """The walk, the pair in every head and the scrubber in a real browser: every number is that of plain NumPy."""
 
 import dataclasses
-import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,9 +93,9 @@ def test_every_step_has_the_numbers_of_numpy(walked):
             assert abs(float(said) - exact[1]) <= off[1] + 5e-5 * abs(exact[1]) + 1e-7
 
 
-def test_each_step_has_its_formula_shape_and_law(walked):
-    """The rules are those of the call, with its own numbers; laws are named where one speaks of the step; what the
-    sinks take is 1 − Σ p, and there is no picture of a softmax of the scores alone; heads that share keys are named.
+def test_each_step_has_its_formula_and_shape(walked):
+    """The rules are those of the call, with its own numbers; what the sinks take is 1 − Σ p, and there is no picture of
+    a softmax of the scores alone; heads that share keys are named.
     """
     opened, call = walked
     for step, parts in {
@@ -105,9 +103,9 @@ def test_each_step_has_its_formula_shape_and_law(walked):
         "head-k": [f"{N} × {D}"],
         "head-v": [f"{N} × {E}"],
         "head-sum": [f"E = {E}"],
-        "head-scaled": ["scale = 0.4", "law 1"],
+        "head-scaled": ["scale = 0.4"],
         "head-scores": [str(call.score)],
-        "head-mask": [str(call.mask), "laws 2, 3 and 6"],
+        "head-mask": [str(call.mask)],
         "head-p": [f"{call.lse[HEAD, ROW]:.4f}"[:5], "sink"],
         "p": [f"take {100 * (1 - steps(call)['p'][0].sum()):.3g}"],
         "k": ["Heads 2 to 3 share"],
@@ -246,17 +244,3 @@ def test_what_was_written(opened):
     assert seen.state("step") == 2
     seen.click("#steps-whole")
     assert seen.state("step") is None and not seen.tab.query_selector("#words .later")
-
-
-def test_the_laws_are_explained_on_the_spot(walked):
-    """Each law that a step names is beside it, in the words of the documentation."""
-    opened, _ = walked
-    laws = (Path(__file__).parents[3] / "docs/reference/laws.md").read_text(encoding="utf-8")
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(laws.split()))
-    texts = opened.tab.evaluate("LAWS_OF_STEPS")
-    assert {*map(str, opened.tab.evaluate("WALK.flatMap(({ laws }) => laws)"))} == {*texts}
-    assert all(f"## {number}. {name} " in plain and text in plain for number, (name, text) in texts.items())
-    opened.tab.evaluate("walk.set({ all: true })")
-    opened.tab.click("#walk-mask .walk-laws summary")
-    for number, said in zip("236", opened.each("#walk-mask .walk-laws p", "node.innerText"), strict=True):
-        assert said.startswith(f"Law {number}:") and all(part in said for part in texts[number])

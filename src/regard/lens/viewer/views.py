@@ -38,7 +38,6 @@ VIEWS = (
             "plot/plot",
             "plot/measure",
             "plot/drive",
-            "plot/minimap",
             "plot/difference",
         ),
     ),

@@ -37,17 +37,13 @@ function percent(p, figures = 3) {
   return `${Number(shown) >= 100 ? 100 : shown.includes("e") ? Number(shown) : shown} %`;
 }
 
-// Color scales: each maps a weight to 0 … 1 on a fixed domain; `row` is {attended, maximum} of the cell's row, and `others` the mean
-// weight of the other rows on the cell's key.
+// Color scales: each maps a weight to 0 … 1 on a fixed domain; attended: the number of keys that the cell's row may attend to.
 const SCALES = {
   near: { title: "log from 0.1 %", ticks: ["≤ 0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 3 },
   log: { title: "log from 10⁻⁶", ticks: ["≤ 10⁻⁶", "10⁻⁵", "10⁻⁴", "0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 6 },
   linear: { title: "linear", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], place: (p) => p },
   lift: { title: "relative to uniform", ticks: ["1/64", "1/8", "uniform", "8×", "64×"], diverging: true, perRow: true,
-          place: (p, row) => 0.5 + Math.log2((p || 1e-12) * row.attended) / 12 },
-  others: { title: "against the other rows", ticks: ["1/64", "1/8", "equal", "8×", "64×"], diverging: true, perRow: true, perCell: true,
-            place: (p, { others }) => (others >= 0 ? 0.5 + Math.log2((p || 1e-12) / (others || 1e-12)) / 12 : 0.5) },
-  row: { title: "relative to the row's maximum", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], perRow: true, place: (p, row) => p / row.maximum },
+          place: (p, attended) => 0.5 + Math.log2((p || 1e-12) * attended) / 12 },
 };
 /** The default scale: three decades are enough for short texts. */
 const USUAL = Math.max(...runs.flatMap(({ calls }) => calls.map(({ K }) => K))) <= 256 ? "near" : "log";
@@ -75,7 +71,7 @@ function css(name) {
 let family = null;
 /** The font of the page, for text on canvases; cached for the same reason. */
 const fontFamily = () => (family ??= getComputedStyle(document.body).fontFamily);
-const step = (p, scale, row) => Math.round(255 * Math.min(1, Math.max(0, SCALES[scale].place(p, row))));
+const step = (p, scale, attended) => Math.round(255 * Math.min(1, Math.max(0, SCALES[scale].place(p, attended))));
 const rgb = (at, scale) => RAMPS[`${SCALES[scale]?.diverging ? "diverging-" : ""}${theme()}`].subarray(3 * at, 3 * at + 3);
 const color = (at, scale) => `rgb(${rgb(at, scale).join(" ")})`;
 /** The relative luminance of a color of three bytes. Source: WCAG 2. */
@@ -87,9 +83,9 @@ const ink = (at, scale) => (luminance(rgb(at, scale)) > 0.179 ? "#000000" : "#ff
 const INKS = { [ZERO]: "--ink", [NAN]: "--on-nan", [OUT]: "--on-out", [LEAK]: "--on-leak" };
 
 /** One 32-bit pixel per code. Masked cells are transparent, so that the hatching shows; invalid weights have signal colors. */
-function palette(scale, row = { attended: 1, maximum: 1 }) {
+function palette(scale, attended = 1) {
   const special = { [MASKED]: 0, [NAN]: tintOf("--nan"), [OUT]: tintOf("--out"), [LEAK]: tintOf("--leak"), [ZERO]: tintOf("--zero") };
-  return Uint32Array.from({ length: 256 }, (_, code) => special[code] ?? pixelOf(rgb(step(code === TINY ? 0 : COARSE[code], scale, row), scale)));
+  return Uint32Array.from({ length: 256 }, (_, code) => special[code] ?? pixelOf(rgb(step(code === TINY ? 0 : COARSE[code], scale, attended), scale)));
 }
 const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));

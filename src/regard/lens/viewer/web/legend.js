@@ -67,7 +67,7 @@ const legend = {
     const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${amount(line, j)} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...this.beside(line, j, itself(j))]);
     const enough = needed(line, 0.8);
     parts.push(enough > 1 ? `; 80 % of the weight is on ${atMost(line)}${enough.toLocaleString("en")} keys.` : ".");
-    if (line.row.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
+    if (line.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
     if (hiding(state.run)) parts.push(" Special tokens are left out and the other weights renormalized to 100 %: these are not the model’s own numbers.");
     else if (callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
     return parts;

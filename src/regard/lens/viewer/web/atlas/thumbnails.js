@@ -56,20 +56,17 @@ const thumbnails = {
     const pixels = new Uint32Array(image.data.buffer);
     const palettes = new Map(), wrong = new Uint8Array(heads);
     const colored = (line) => {
-      const [attended, most] = SCALES[scale].perRow ? [line.reduce((count, code) => count + (code !== MASKED), 0), Math.max(...line)] : [1, 255];
-      const name = scale === "lift" ? attended : most;
-      if (!palettes.has(name)) palettes.set(name, palette(scale, { attended, maximum: COARSE[most] || 1 }));
-      return palettes.get(name);
+      const attended = SCALES[scale].perRow ? line.reduce((count, code) => count + (code !== MASKED), 0) : 1;
+      if (!palettes.has(attended)) palettes.set(attended, palette(scale, attended));
+      return palettes.get(attended);
     };
     for (let head = 0; head < heads; head++) {
-      const tracks = SCALES[scale].perCell ? receivedBy(codes.subarray(head * rows * columns, (head + 1) * rows * columns), rows, columns) : null;
       for (let row = 0; row < rows; row++) {
         const line = codes.subarray((head * rows + row) * columns, (head * rows + row + 1) * columns);
         const colors = colored(line);
         for (let column = 0; column < columns; column++) {
           const code = line[column];
-          const plain = !tracks || (code < FIRST && code !== TINY);
-          pixels[(row * heads + head) * columns + column] = plain ? colors[code] : pixelOf(rgb(step(COARSE[code], scale, { others: othersOf(tracks, COARSE[code], [column]) }), scale));
+          pixels[(row * heads + head) * columns + column] = colors[code];
           if (code === NAN || code === OUT || code === LEAK) wrong[head] = Math.max(wrong[head], code);
         }
       }
@@ -144,14 +141,3 @@ const thumbnails = {
     this.context.stroke();
   },
 };
-
-/** What each column of a thumbnail receives, and from how many rows. */
-function receivedBy(codes, rows, columns) {
-  const received = new Float64Array(columns), readers = new Float64Array(columns);
-  codes.forEach((code, at) => {
-    if (code === MASKED) return;
-    received[at % columns] += COARSE[code] || 0; // NaN counts as 0
-    readers[at % columns]++;
-  });
-  return { received, readers };
-}

@@ -24,7 +24,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
         const text = painter.label ? painter.label(tile, cell, numbers) : hide && anySpecial(keys, j, 1) ? "" : labelOf(tile, cell, numbers, row.factor);
         if (!text) continue;
         context.font = `${text.length > 1 ? 500 : 600} ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
-        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row, j, painter.tracks());
+        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row);
         context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
       }
     }
@@ -50,14 +50,10 @@ function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
 }
 
 /** A readable text color for a cell. */
-function inkOf(plot, { coarse }, cell, row, j, tracks) {
+function inkOf(plot, { coarse }, cell, row) {
   const code = coarse[cell];
   if (INKS[code]) return plot.palette[INKS[code].slice(2)];
-  if (SCALES[state.scale].perCell) {
-    const others = othersOfCell(tracks, COARSE[code], j, 1, 1, "share");
-    return ink(step(COARSE[code], state.scale, { others }), state.scale);
-  }
-  return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
+  return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row.attended), state.scale);
 }
 
 /** Lines through the pinned row and key, dashes for additional rows, and the pointer. */

@@ -1,9 +1,5 @@
 // The difference of two runs, cell by cell: p₁ − p₀ on a fixed symmetric domain.
 
-const LAWS = {
-  difference: { title: "linear", ticks: ["−100 %", "−50 %", "0", "50 %", "100 %"], place: (d) => 0.5 + d / 2 },
-  logarithmic: { title: "signed logarithm", ticks: ["−100 %", "−0.1 %", "≤ 10⁻⁶", "0.1 %", "100 %"], place: (d) => 0.5 + (Math.sign(d) / 2) * Math.max(0, 1 + Math.log10(Math.abs(d) || 1e-12) / 6) },
-};
 // The kinds of cells of two runs: masked in both, equal within the error of the codes, different, not a number, forbidden weight in
 // one of them, masked in only one of them, or of tokens that only one of them has.
 const [BOTH_MASKED, SAME, DIFFERENT, NEITHER, FORBIDDEN, ONE_MASKED, ONE_TEXT] = [0, 1, 2, 3, 4, 5, 6];
@@ -38,11 +34,10 @@ function differenceTile(ours, theirs, lone) {
 const pointsOf = (d) => (Number.isNaN(d) ? "—" : d === 0 ? "0" : `${d < 0 ? "−" : "+"}${Number((100 * Math.abs(d)).toPrecision(3))} points`);
 
 /**
- * The painter of a difference plot. law: a name of LAWS; names: the two runs, by number or by name; lone(kind, from, to): whether no
- * token of a range along "queries" or "keys" is in both.
+ * The painter of a difference plot. names: the two runs, by number or by name; lone(kind, from, to): whether no token of a range along
+ * "queries" or "keys" is in both.
  */
-const differencePainter = (law, names, lone = null) => ({
-  law,
+const differencePainter = (names, lone = null) => ({
   needs: (place) => names.map((n) => ({ ...place, n })),
 
   codes(place, fold) {
@@ -56,7 +51,7 @@ const differencePainter = (law, names, lone = null) => ({
   },
 
   bitmap(place, fold) {
-    const name = `${law} ${tileName({ ...place, n: names })}|${fold}|${theme()}`;
+    const name = `difference bitmap ${tileName({ ...place, n: names })}|${fold}|${theme()}`;
     const found = tiles.bitmaps.get(name);
     if (found) return found;
     const tile = this.codes(place, fold);
@@ -66,7 +61,7 @@ const differencePainter = (law, names, lone = null) => ({
     return tiles.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, pixels));
   },
 
-  place: (kind, d) => (kind === SAME ? 128 : Math.round(255 * clamp(LAWS[law].place(d), 0, 1))),
+  place: (kind, d) => (kind === SAME ? 128 : Math.round(255 * clamp(0.5 + d / 2, 0, 1))),
   odd: () => ({ [BOTH_MASKED]: 0, [NEITHER]: tintOf("--nan"), [FORBIDDEN]: tintOf("--leak"), [ONE_MASKED]: tintOf("--out"), [ONE_TEXT]: tintOf("--line") }),
 
   label({ kind, d }, cell, numbers) {

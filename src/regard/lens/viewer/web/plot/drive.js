@@ -53,7 +53,7 @@ function drive(plot) {
     const { moved, from, x, y } = begun;
     begun = null;
     if (event.type === "pointercancel" || moved) return;
-    if (from) clicked(plot, from, event, x);
+    if (from) clicked(plot, from, event);
     else if (plot.beside(x, y)) labelled(plot, plot.beside(x, y));
   };
   canvas.addEventListener("pointerup", up);
@@ -103,10 +103,10 @@ function keyed(plot, { key, shiftKey }) {
 
 const toggled = (pins, row) => (pins.includes(row) ? pins.filter((pin) => pin !== row) : [...pins, row]);
 
-function clicked(plot, { row, column }, event, x) {
+function clicked(plot, { row, column }, event) {
   const [query, key] = [Math.floor(row), Math.floor(column)];
   if (event.shiftKey) return query === plot.place.query ? undefined : plot.place.choose({ pins: toggled(plot.place.pins, query) });
-  const n = plot.partAt(x)?.painter.shows; // in a comparison, a click also chooses the run that the other screens show
+  const n = plot.painter().shows; // in a comparison, a click also chooses the run that the other screens show
   return plot.place.choose({ query, key, ...(n === undefined || n === state.run ? {} : { run: n }) });
 }
 

@@ -15,11 +15,11 @@ const pagePlace = {
 
 class Plot {
   /**
-   * parts(): the drawn parts, [{painter, from, to}] from left to right in shares of the width; margins: "tracks" or "labels"; place: as
-   * pagePlace; differing(kind), if set: 1 where the tokens along "queries" or "keys" differ from those of another run.
+   * painter(): what is drawn; margins: "tracks" or "labels"; place: as pagePlace; differing(kind), if set: 1 where the tokens along
+   * "queries" or "keys" differ from those of another run.
    */
-  constructor(holder, { name, margins, parts, run = () => state.run, place = pagePlace }) {
-    Object.assign(this, { holder, name, margins, parts, run, place, width: 0, height: 0, waiting: [] });
+  constructor(holder, { name, margins, painter, run = () => state.run, place = pagePlace }) {
+    Object.assign(this, { holder, name, margins, painter, run, place, width: 0, height: 0, waiting: [] });
     this.canvas = element("canvas", undefined, { className: "matrix", tabIndex: 0, role: "application", ariaRoleDescription: "attention map" });
     this.over = element("canvas", undefined, { className: "over", ariaHidden: "true" });
     holder.classList.add("plot");
@@ -54,10 +54,10 @@ class Plot {
     this.holder.style.height = this.canvas.style.height;
   }
 
-  /** Whether cells are square: as chosen, otherwise if the matrix is nearly square. */
+  /** Whether cells are square: if the matrix is nearly square. */
   get squared() {
     const { Q, K } = this.call;
-    return state.cells ? state.cells === "square" : Math.max(Q / K, K / Q) <= 1.5;
+    return Math.max(Q / K, K / Q) <= 1.5;
   }
 
   get home() { return this.squared ? Math.max(this.call.K, (this.call.Q * this.width) / this.height) : this.call.K; }
@@ -142,8 +142,6 @@ class Plot {
     return y < this.top && x >= this.left && x < this.left + this.width && column < this.call.K ? { column } : null;
   }
 
-  partAt(x) { return this.parts().find(({ from, to }) => (x - this.left) / this.width >= from && (x - this.left) / this.width <= to); }
-
   /** Draws at the next frame; resolves when everything visible is drawn. */
   draw(changed) {
     if (!this.shown) { tiles.want(this.name, []); return Promise.resolve(); }
@@ -180,16 +178,15 @@ class Plot {
   /** One frame; true when nothing that is visible was missing. */
   paint() {
     const at = this.view();
-    const parts = this.parts();
+    const painter = this.painter();
     const detail = this.detail(at);
     const place = { call: state.call, head: state.head, pool: state.pool };
-    const wanted = [];
     const near = this.visible(at, detail.level);
     const whole = this.whole(), top = { ...place, level: topLevel(this.call), row: 0, column: 0 };
     const needed = [...near.map((spot) => [spot, detail.level]), ...whole.spots.map((spot) => [spot, whole.detail.level])];
-    for (const [spot, level] of needed) for (const { painter } of parts) wanted.push(...painter.needs({ ...place, ...spot, level }));
-    tiles.want(this.name, [...wanted, ...parts.flatMap(({ painter }) => painter.needs(top))]);
-    const there = (level, fold) => (spot) => parts.every(({ painter }) => painter.bitmap({ ...place, ...spot, level }, fold));
+    const wanted = needed.flatMap(([spot, level]) => painter.needs({ ...place, ...spot, level }));
+    tiles.want(this.name, [...wanted, ...painter.needs(top)]);
+    const there = (level, fold) => (spot) => painter.bitmap({ ...place, ...spot, level }, fold);
     const missing = !near.every(there(detail.level, detail.fold));
     this.error = missing ? wanted.map((each) => tiles.error(each)).find(Boolean) : undefined;
     const drawn = !missing || near.some(there(detail.level, detail.fold)) || there(top.level, this.foldAt(top.level, detail))(top);
@@ -203,7 +200,7 @@ class Plot {
     const context = this.canvas.getContext("2d");
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    for (const part of parts) this.part(context, part, at, detail, place, near);
+    this.matrix(context, painter, at, detail, place, near);
     context.setTransform(this.dpr, 0, 0, this.dpr, 0, 0);
     drawMargins(this, context, at);
     if (this.after) this.after(at, detail);
@@ -231,12 +228,12 @@ class Plot {
 
   foldAt(level, { high, wide }) { return [Math.min(8, Math.max(0, high - level)), Math.min(8, Math.max(0, wide - level))]; }
 
-  /** Draws the tiles of one part of the plot, from the finest loaded level, clipped to the matrix. */
-  part(context, { painter, from, to }, at, detail, place, near) {
+  /** Draws the tiles from the finest loaded level, clipped to the matrix. */
+  matrix(context, painter, at, detail, place, near) {
     const { dpr, left, top, width, height } = this;
     const X = (key) => (left + (key - at.column) * at.kx) * dpr, Y = (row) => (top + (row - at.row) * at.ky) * dpr;
     const rows = Math.min(this.call.Q, this.place.rows);
-    const [x0, x1] = [Math.max(left, left + from * width) * dpr, Math.min((left + to * width) * dpr, X(this.call.K))];
+    const [x0, x1] = [left * dpr, Math.min((left + width) * dpr, X(this.call.K))];
     const [y0, y1] = [top * dpr, Math.min((top + height) * dpr, Y(rows))];
     context.save();
     context.beginPath();

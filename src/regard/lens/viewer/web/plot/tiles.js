@@ -119,7 +119,7 @@ const hiding = (n) => state.hideSpecial && anySpecial(runs[n].axes[runs[n].calls
 /** The figures that the colors and numbers of row i depend on; undefined until they are loaded. */
 function rowNow(n, i, high = 1, tracks = tracksNow(n)) {
   const look = lookNow(n, tracks);
-  if (!look.rows) return { attended: 1, maximum: 1, factor: 1 };
+  if (!look.rows) return { attended: 1, factor: 1 };
   return look.tracks && rowOf(look, runs[n].calls[state.call], i, high, 1);
 }
 
@@ -152,49 +152,23 @@ function colored(tile, place, fold, look) {
   const [high, wide] = [2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
   const keys = runs[place.n].axes[call.keys];
   const hidden = look.hide ? Array.from({ length: columns }, (_, c) => anySpecial(keys, place.column * TILE * 2 ** place.level + c * wide, wide)) : null;
-  if (SCALES[look.scale].perCell) return againstOthers(tile, place, [high, wide], look, hidden);
   const lookup = plain.slice();
   let last = "";
   for (let r = 0; r < rows; r++) {
     const row = rowOf(look, call, place.row * TILE * 2 ** place.level + r * high, high, place.level && place.pool === "share" ? Math.min(wide, call.K) : 1);
-    const name = `${row.attended} ${row.maximum} ${row.factor}`;
-    if (name !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code] * row.factor, look.scale, row)];
+    const name = `${row.attended} ${row.factor}`;
+    if (name !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code] * row.factor, look.scale, row.attended)];
     last = name;
     for (let c = 0; c < columns; c++) pixels[r * columns + c] = hidden?.[c] ? solid : lookup[coarse[r * columns + c]];
   }
   return pixels;
 }
 
-/** The pixels of a scale whose colors depend on the cell: against the other rows. */
-function againstOthers({ coarse, rows, columns }, place, [high, wide], look, hidden) {
-  const { plain, ramp, solid } = paletteOf(look);
-  const call = runs[place.n].calls[place.call];
-  const [first, pixels] = [place.column * TILE * 2 ** place.level, new Uint32Array(rows * columns)];
-  for (let r = 0; r < rows; r++) {
-    const tall = Math.min(high, call.Q - place.row * TILE * 2 ** place.level - r * high);
-    for (let c = 0; c < columns; c++) {
-      const at = r * columns + c, code = coarse[at];
-      if (hidden?.[c]) pixels[at] = solid;
-      else if (code < FIRST && code !== TINY) pixels[at] = plain[code];
-      else {
-        const others = othersOfCell(look.tracks, COARSE[code], first + c * wide, tall, wide, place.level ? place.pool : "share");
-        pixels[at] = ramp[step(COARSE[code], look.scale, { others })];
-      }
-    }
-  }
-  return pixels;
-}
-
 /** The figures that the color of a row of cells depends on: the mean of its rows; `wide`: keys summed per cell. */
 function rowOf({ tracks, hide }, call, i, high, wide) {
-  let attended = 0, maximum = 0;
-  const stop = Math.min(call.Q, i + high);
-  const rows = Array.from({ length: stop - i }, (_, at) => i + at);
-  for (const at of rows) {
-    attended += tracks.attended[at];
-    maximum = Math.max(maximum, tracks.maximum[at]);
-  }
-  return { attended: attended / rows.length / wide, maximum: maximum || 1, factor: hide ? renormalization(tracks, rows) : 1 };
+  const rows = Array.from({ length: Math.min(call.Q, i + high) - i }, (_, at) => i + at);
+  const attended = rows.reduce((sum, at) => sum + tracks.attended[at], 0);
+  return { attended: attended / rows.length / wide, factor: hide ? renormalization(tracks, rows) : 1 };
 }
 
 /** The factor of the weights of these rows if special tokens are left out: 1 / mean of Σ p over the other keys. */

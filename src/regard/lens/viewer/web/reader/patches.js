@@ -89,7 +89,7 @@ const patches = {
       const [x, y] = [(place % columns) * w, Math.floor(place / columns) * h];
       const code = line.hidden(i) ? MASKED : line.code[i];
       context.globalAlpha = [MASKED, NAN, OUT, LEAK].includes(code) ? 1 : strength; // invalid weights are opaque
-      context.fillStyle = code === MASKED ? hatching(1) : solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, figuresAt(line, i)), state.scale);
+      context.fillStyle = code === MASKED ? hatching(1) : solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, line.attended), state.scale);
       context.fillRect(x, y, w + 0.5, h + 0.5);
       context.globalAlpha = 1;
     });

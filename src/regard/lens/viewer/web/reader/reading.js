@@ -70,7 +70,7 @@ async function reading() {
   // Without special tokens, each row is renormalized by a factor of its own.
   const others = (j) => (renormalizing ? NaN : othersOf(tracks, p[j], to ? [j] : places, to ? places.length : 1));
   const moves = tracks.lengths && !renormalizing ? movesOf(tracks, to, places, code, p) : () => NaN;
-  return { ...line, of, to, places, others, moves, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
+  return { ...line, of, to, places, others, moves, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], attended: Math.max(1, attended) };
 }
 
 /** What each key moves as a share of the row, or what the key moves in each row: p · length / Σ p · length. */
@@ -109,9 +109,6 @@ function describe(line, j) {
   return `${line.sure[j] ? "" : "about "}${percent(line.p[j], line.sure[j] ? 3 : 2)}`;
 }
 
-/** The figures that the color of a value depends on. */
-const figuresAt = (line, j) => ({ ...line.row, others: line.others?.(j) });
-
 /** Sets the background of a node to the color of its value, on the scale of the legend. */
 function ground(node, line, j) {
   const code = line.hidden(j) ? null : line.code[j];
@@ -119,7 +116,7 @@ function ground(node, line, j) {
   for (const name of ["zero", "nan", "out", "leak", "masked"]) node.classList.toggle(name, name === named);
   const plain = code !== null && named === undefined;
   const scale = line.scale ?? state.scale;
-  const at = plain ? step(code === TINY ? 0 : line.p[j], scale, figuresAt(line, j)) : 0;
+  const at = plain ? step(code === TINY ? 0 : line.p[j], scale, line.attended) : 0;
   node.style.background = plain ? color(at, scale) : "";
   node.style.color = plain ? ink(at, scale) : "";
 }

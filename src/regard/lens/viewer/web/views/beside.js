@@ -35,7 +35,7 @@ const beside = {
       element("div", null, { className: "bar" }, element("h2", "Two heads side by side", { id: "beside-title" }),
         element("div", null, { className: "tools" }, ...this.lists.map(({ node }, at) => element("label", at ? "second " : "first ", {}, node)), this.swap)),
       this.note, this.body);
-    this.plots = this.painters.map((painter, at) => new Plot(this.holders[at], { name: `beside-${at}`, margins: "labels", parts: () => [{ painter, from: 0, to: 1 }] }));
+    this.plots = this.painters.map((painter, at) => new Plot(this.holders[at], { name: `beside-${at}`, margins: "labels", painter: () => painter }));
     this.plots.forEach(drive);
   },
 

@@ -1,7 +1,7 @@
-// The comparison of two runs: side by side in one view, as a difference, or overlaid with a movable edge. Their texts, tokens, lengths
-// and models may differ: what corresponds is found by alignment.js.
+// The comparison of two runs: side by side in one view, or as a difference. Their texts, tokens, lengths and models may differ: what
+// corresponds is found by alignment.js.
 
-const MODES = { side: "side by side", difference: "difference", logarithmic: "difference, logarithmic", swipe: "swipe" };
+const MODES = { side: "side by side", difference: "difference" };
 
 choosable("compare", "side", oneOf(MODES));
 choosable("partner", null, { // {of: "call.head", call, head}: the head of the other run that is compared with this one
@@ -45,14 +45,13 @@ const comparison = {
     );
     this.plots = [0, 1].map((side) => {
       $(`compare-${side}`).append(element("span", side ? "second" : "first", { className: "of-run" }));
-      const plot = new Plot($(`compare-${side}`), { name: `compare-${side}`, margins: "labels", run: () => this.now.names[state.compare === "side" ? side : 2], parts: () => this.parts(side) });
+      const plot = new Plot($(`compare-${side}`), { name: `compare-${side}`, margins: "labels", run: () => this.now.names[state.compare === "side" ? side : 2], painter: () => this.painter(side) });
       plot.canvas.setAttribute("aria-label", side ? "Map of the second run" : "Map of the first run");
       plot.differing = (kind) => this.now.differing(kind, state);
       drive(plot);
       return plot;
     });
-    this.plots[0].after = (at, detail) => { this.level(at, detail); this.edge.draw(); };
-    this.edge = new Edge($("compare-0"), () => this.plots[0].later(), () => this.plots[0]);
+    this.plots[0].after = (at, detail) => this.level(at, detail);
     this.numbers = new Choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => this.lead(Number(value)));
   },
 
@@ -79,15 +78,14 @@ const comparison = {
       made.place = made.plain ? pagePlace : new MergedPlace(made);
       const lone = made.plain ? null : (kind, from, to) => made.lone({ call: state.call, head: state.head }, kind, from, to);
       const pair = made.names.slice(0, 2);
-      made.painters = { side: pair.map((name, side) => painterOf(() => ({ n: name, ...headNow() }), sides[side])), ...Object.fromEntries(Object.keys(LAWS).map((law) => [law, differencePainter(law, pair, lone)])) };
+      made.painters = { side: pair.map((name, side) => painterOf(() => ({ n: name, ...headNow() }), sides[side])), difference: differencePainter(pair, lone) };
       return made;
     });
   },
 
-  parts(side) {
+  painter(side) {
     const { painters } = this.now;
-    if (state.compare === "swipe") return [{ painter: painters.side[0], from: 0, to: this.edge.at }, { painter: painters.side[1], from: this.edge.at, to: 1 }];
-    return [{ painter: state.compare === "side" ? painters.side[side] : painters[state.compare], from: 0, to: 1 }];
+    return state.compare === "side" ? painters.side[side] : painters.difference;
   },
 
   async draw(changed) {
@@ -113,8 +111,7 @@ const comparison = {
     this.numbers.show(now.lead);
     $("compare-1").hidden = state.compare !== "side";
     $("compare").dataset.mode = state.compare;
-    $("compare-legend").hidden = !LAWS[state.compare];
-    this.edge.slider.hidden = state.compare !== "swipe";
+    $("compare-legend").hidden = state.compare === "side";
     if (other || changed.has("theme") || changed.has("compare")) this.legend();
     const wanted = now.names.slice(0, 2).filter((name) => lookNow(name).rows && !tracksNow(name));
     const tracks = wanted.map((name) => tracksOf(name).then(() => this.plots.forEach((plot) => plot.later())));
@@ -144,10 +141,8 @@ const comparison = {
   },
 
   legend() {
-    const law = LAWS[state.compare];
-    if (!law) return;
-    drawRamp(this.ramp, "lift", evenly(law.ticks));
-    $("compare-law").textContent = `Second − first, ${law.title} from −100 % to 100 %: left of the middle the first run has more weight, right of it the second. Cells that agree to within ${data.error} (6 % for pooled cells) are in the middle.`;
+    drawRamp(this.ramp, "lift", evenly(["−100 %", "−50 %", "0", "50 %", "100 %"]));
+    $("compare-law").textContent = `Second − first, linear from −100 % to 100 %: left of the middle the first run has more weight, right of it the second. Cells that agree to within ${data.error} (6 % for pooled cells) are in the middle.`;
   },
 
   /** Which tokens differ, as text. */

@@ -1,6 +1,5 @@
-// The map of the chosen head: the attention matrix, a minimap, and the value under the pointer as text.
+// The map of the chosen head: the attention matrix, and the value under the pointer as text.
 
-choosable("cells", null, oneOf({ square: 1, fitted: 1 })); // square, fitted to the plot, or null: chosen by the shape of the matrix
 choosable("filled", null, oneOf({ map: 1 })); // whether the map fills the window
 choosable("view", null, { // {row, column, span}: the first visible row and key, and the number of visible keys
   write: (view) => (view ? [view.row, view.column, view.span].map((value) => Math.round(value * 100) / 100).join(",") : undefined),
@@ -23,32 +22,28 @@ const map = {
         element("div", undefined, { className: "tools" },
           tool("−", "Zoom out", () => this.plot.zoom(0.5), { id: "zoom-out" }), tool("+", "Zoom in", () => this.plot.zoom(2), { id: "zoom-in" }),
           tool("fit", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" }),
-          tool("square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null }), { id: "cells-square" }),
           tool("fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }))),
       element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
       element("p", undefined, { id: "map-pointer", className: "readout soft" }),
-      element("div", undefined, { className: "map-under" },
-        element("canvas", undefined, { id: "minimap", role: "img" }),
-        element("div", undefined, { className: "readout" },
-          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }))),
+      element("div", undefined, { className: "readout map-under" },
+        element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" })),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
-    this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter, from: 0, to: 1 }] });
-    this.plot.after = (at, detail) => { this.level(at, detail); minimap.draw(this.plot, at); };
+    this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", painter: () => this.painter });
+    this.plot.after = (at, detail) => this.level(at, detail);
     this.plot.aside = (place) => { this.beside = place; this.pointer(); };
     drive(this.plot);
-    minimap.build(this.plot);
   },
 
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
     if (changed.has("filled")) {
       document.documentElement.toggleAttribute("data-filled", state.filled === "map");
+      $("fill").setAttribute("aria-pressed", state.filled === "map");
       this.plot.outer = null; // its sizes are computed anew
     }
-    if (["call", "run", "cells", "filled"].some((name) => changed.has(name))) this.tools();
     if (changed.has("run")) {
       this.heads.fill();
       $("map-means").hidden = !noMeans(state.run);
@@ -61,11 +56,6 @@ const map = {
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
     await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place)]);
     this.pointer();
-  },
-
-  tools() {
-    $("cells-square").setAttribute("aria-pressed", this.plot.squared);
-    $("fill").setAttribute("aria-pressed", state.filled === "map");
   },
 
   /** The pinned cell as text, and the cells around it as a table for screen readers. */

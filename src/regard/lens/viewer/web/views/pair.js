@@ -105,7 +105,7 @@ const pair = {
     return made;
   },
 
-  line({ p, code }) { return { p: [p], code: [code], hidden: () => false, row: { attended: 1, maximum: 1 }, scale: this.scale() }; },
+  line({ p, code }) { return { p: [p], code: [code], hidden: () => false, attended: 1, scale: this.scale() }; },
   scale() { return SCALES[state.scale].perRow ? USUAL : state.scale; },
 
   /** Sizes in pixels: a column for layer names, a line for head numbers, then the cells. */

@@ -131,10 +131,9 @@ const walk = {
     const call = callNow();
     const head = this.heads[number];
     const open = this.all || number === this.at;
-    const laws = element("span", each.laws.length ? lawsNamed(each.laws) : "", { className: "walk-law soft", title: each.laws.map(lawWords).join("\n") });
     const formula = each.formula(w, call);
     head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
-      element("span", each.shape(w, call) || "", { className: "soft walk-shape" }), laws);
+      element("span", each.shape(w, call) || "", { className: "soft walk-shape" }));
     head.setAttribute("aria-expanded", open);
     head.tabIndex = number === this.at ? 0 : -1;
     head.parentElement.classList.toggle("now", number === this.at);
@@ -142,7 +141,7 @@ const walk = {
     else head.removeAttribute("aria-current");
     const box = $(`walk-${each.id}`);
     box.hidden = !open;
-    if (open) box.replaceChildren(element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order), ...(each.more?.(w, this.matrices) ?? []), ...(each.laws.length ? [lawsOf(each.laws)] : []));
+    if (open) box.replaceChildren(element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order), ...(each.more?.(w, this.matrices) ?? []));
     else box.replaceChildren();
   },
 };

@@ -62,7 +62,7 @@ function keyResult(each, w, at, call) {
 }
 
 /** The weights of the row as a line of cells that `ground` colors. */
-const walkLine = (w) => ({ p: w.p, hidden: () => false, row: { attended: Math.max(1, w.K), maximum: Math.max(...w.p.filter((p) => p > 0), 1e-12) },
+const walkLine = (w) => ({ p: w.p, hidden: () => false, attended: Math.max(1, w.K),
   code: w.p.map((p, at) => (Number.isNaN(p) ? NAN : p === null ? TINY : !w.allowed[at] ? (p > 0 ? LEAK : MASKED) : p === 0 ? ZERO : p > 1.001 || p < 0 ? OUT : coded(p))) });
 
 /** A sentence about the sum of the weights. */
