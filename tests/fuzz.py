@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 import regard as rg
-from regard.api.backward import learned
 from regard.engines import dispatch as engines
 from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
@@ -29,6 +28,7 @@ from tests.api import test_kv_cache as test_cache
 from tests.engines.jit import test_backward
 from tests.engines.jit import test_engine as test_engines
 from tests.engines.jit import test_statistics as test_stats_engine
+from tests.engines.jit.usual import gradients_of, incoming
 from tests.support.engines import DTYPES
 from tests.support.machine import OFFERED
 from tests.support.strategies import dropouts, hostile, problems
@@ -54,10 +54,7 @@ def laws(kwargs: dict) -> tuple[np.ndarray, np.ndarray]:
     return rg.attention_with_lse(**kwargs, engine="jit")
 
 
-def same(found, expected, what: str) -> None:
-    """The same bits, NaN included."""
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(x, y, err_msg=what)
+same = np.testing.assert_equal  # of arrays in tuples, NaN included; its third argument says what they are
 
 
 # ---- properties ------------------------------------------------------------------------------------------------------
@@ -150,7 +147,7 @@ def poison(case, isa, data, falling):
     if 0 in before.dims.values():
         return
     rows, keys = reach(before, after)
-    dout = np.random.default_rng(0).standard_normal((*before.q.shape[:3], before.dims["E"])).astype(before.dtype)
+    dout, _ = incoming(before)
     results = []
     with limited(isa):
         for problem in (before, after):
@@ -189,15 +186,12 @@ def sinks(case, isa, value, number):
 def backward(case, isa, with_lse, falling):
     """The gradients of the law, and the same bits from any number of threads."""
     problem = Problem.of(**case.kwargs, **falling)
-    rng = np.random.default_rng(0)
-    dout = rng.standard_normal((*problem.q.shape[:3], problem.v.shape[3])).astype(problem.dtype)
-    dlse = rng.standard_normal(problem.q.shape[:3]).astype(problem.real) if with_lse else None
-    tables = [table for table in learned(problem) if not table.frozen]
+    dout, dlse = incoming(problem)
+    dlse = dlse if with_lse else None
     with limited(isa):
-        saved = engines.keep(problem, "jit")
-        found = engines.pull_back(problem, saved, dout, dlse, tables)
+        found = gradients_of(problem, dout, dlse)
         with threads.limit(3):
-            test_backward.same(engines.pull_back(problem, saved, dout, dlse, tables), found)
+            test_backward.same(gradients_of(problem, dout, dlse), found)
     test_backward.judge(found, problem, dout, dlse)
 
 
@@ -213,10 +207,10 @@ def statistics(case, isa):
 # ---- the campaign ----------------------------------------------------------------------------------------------------
 
 
-def examine(name: str, number: int, examples: int) -> Exception | None:
+def examine(name: str, number: int) -> Exception | None:
     """One property on the problems of a seed; what went wrong, made small."""
     setup = settings(
-        max_examples=examples,
+        max_examples=20,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -239,15 +233,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first round; each round takes the next")
     parser.add_argument("--minutes", type=float, default=5.0, help="after which no new round begins; 0 is one round")
     parser.add_argument("--only", choices=[*PROPERTIES, "cache"], action="append", help="these properties alone")
-    parser.add_argument("--examples", type=int, default=20, help="problems per property and round")
-    asked = parser.parse_args()
-    end, number, failures = time.monotonic() + 60 * asked.minutes, asked.seed, 0
+    options = parser.parse_args()
+    end, number, failures = time.monotonic() + 60 * options.minutes, options.seed, 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         while True:
-            for name in asked.only or [*PROPERTIES, "cache"]:
+            for name in options.only or [*PROPERTIES, "cache"]:
                 begun = time.monotonic()
-                error = examine(name, number, asked.examples)
+                error = examine(name, number)
                 print(
                     f"seed {number} {name}: {'failed' if error else 'ok'}, {time.monotonic() - begun:.1f} s", flush=True
                 )
@@ -258,7 +251,7 @@ def main() -> int:
             number += 1
             if time.monotonic() >= end:
                 break
-    print(f"rounds {asked.seed} … {number - 1}: {failures} failures")
+    print(f"rounds {options.seed} … {number - 1}: {failures} failures")
     return int(failures > 0)
 
 

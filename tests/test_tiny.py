@@ -15,9 +15,9 @@ def test_tiny():
     score = rg.softcap(20.0) - abs(rg.query - rg.key) / 8
     assert repr(mask) == "(key <= query) & (document[query] == document[key])"
 
-    told = rg.explain(q, k, v, mask=mask, score=score)
+    explained = rg.explain(q, k, v, mask=mask, score=score)
     out = rg.attention(q, k, v, mask=mask, score=score, engine="jit")
-    assert told.engine == "jit" and told.cost.allowed == 2 * (
+    assert explained.engine == "jit" and explained.cost.allowed == 2 * (
         820 + 820 + 210
     )  # pairs in documents of 40, 40 and 20 rows
 

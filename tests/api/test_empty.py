@@ -52,6 +52,7 @@ def test_lse_and_statistics(sizes, engine):
     assert (out.shape, lse.shape) == ((*rows, E), (*rows,))
     if D == 0 or K == 0:
         torch.testing.assert_close(lse, torch.full_like(lse, np.log(K) if K else -np.inf))
+    assert K or not out.any()
     if engine != "sdpa":
         entropy = rg.attention_stats(q, k, of=["entropy"], engine=engine)["entropy"]
         assert entropy.shape == lse.shape and (D or not K or torch.allclose(entropy, lse))

@@ -72,3 +72,4 @@ def test_a_long_row_is_explained_without_its_matrix():
     q = np.broadcast_to(np.zeros((), np.float32), (1, 1, 100_000, 64))
     found = explain(q, q, q, mask=rg.causal())
     assert found.cost.weights == 40_000_000_000 and "40 GB" in str(found)
+    assert found.cost.allowed == 100_000 * 100_001 // 2 and found.cost.extra < 2_000_000

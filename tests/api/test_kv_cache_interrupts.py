@@ -193,7 +193,7 @@ def test_a_process_out_of_memory(storage):
         assert {storage!r} or np.array_equal(cache.keys(1)[:, 1000:], k[1])
         print("done")
         """)
-    assert printed == "done\n"
+    assert printed == "done"
 
 
 def test_interrupts_of_large_prefills():
@@ -233,4 +233,4 @@ def test_interrupts_of_large_prefills():
                 assert np.array_equal(cache.keys(0)[:, first:], k[0])
         print("done")
         """)
-    assert printed == "done\n"
+    assert printed == "done"

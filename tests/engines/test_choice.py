@@ -1,14 +1,15 @@
 """Engine choice if the compiled engine does not support a problem; a stub reports that, because it supports all."""
 
-import numpy as np
 import pytest
 
 import regard as rg
-from regard import Refused
 from regard.engines import jit
+from tests.support.engines import normal
+from tests.support.lanes import by_name
+from tests.support.refusals import reasons_of
 
 WHY = "this machine has no vectors"
-q, k, v = np.random.default_rng(0).standard_normal((3, 2, 30, 8), dtype=np.float32)
+q, k, v = normal(3, 2, 30, 8)
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@by_name("call", CALLS)
 def test_the_engine_by_name_is_refused(call):
     """A requested engine runs or raises `Refused`, with the engine's reason; if there is none of that name, with the
     closest name.
@@ -42,7 +43,5 @@ def test_the_engine_by_name_is_refused(call):
         ("jit", "engine 'jit' does not support this", WHY, 'use engine="auto"'),
         ("jot", "no such engine", "engine='jot'", "did you mean 'jit'?"),
     ):
-        with pytest.raises(Refused) as caught:
-            call(mask=rg.window(18), engine=engine)
-        (reason,) = caught.value.reasons
+        (reason,) = reasons_of(call, mask=rg.window(18), engine=engine)
         assert reason.what.startswith(what) and reason.given == given and fix in reason.fix

@@ -1,7 +1,6 @@
 """Direct calls: machine code gives the bits of the full path, and leaves everything else to Python."""
 
 import gc
-import os
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,13 +11,14 @@ import pytest
 
 import regard as rg
 from regard.common.arrays import as_tensor, read_array
-from regard.engines import direct, fast_path
+from regard.engines import direct
 from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.direct import table
 from tests.support.direct_calls import NOTHING, RULES, SIZES, in_a_child, watching, wrong_at_once
-from tests.support.engines import DTYPES
+from tests.support.engines import dtypes
 from tests.support.kernels import fresh
+from tests.support.lanes import by_name
 
 try:
     import torch
@@ -97,8 +97,8 @@ def check(kind, given, **rules):
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("given", RULES.values(), ids=RULES)
+@dtypes
+@by_name("given", RULES)
 @of_kinds("kind,size", *each(arrays=SIZES.values(), tensors=SIZES.values()))
 def test_machine_code_gives_what_the_full_path_gives(kind, size, given, dtype):
     """Bit by bit, for other numbers in arrays of the same layout."""
@@ -215,17 +215,6 @@ def test_others_are_left_to_python(kind, change, place):
     assert kind.directly(*given) is None
 
 
-@needs_exchange
-@pytest.mark.parametrize("place", range(3))
-def test_a_tensor_that_requires_a_gradient(place):
-    """Is left to Python, unless its call is even."""
-    given = TENSORS.qkv()
-    rg.attention(*given)
-    given[place] = given[place].clone().requires_grad_()
-    kind = fast_path.known(*given, NOTHING, "auto")[0]
-    assert TENSORS.directly(*given) is None or (kind is not None and kind.even)
-
-
 @kinds
 def test_other_arguments_are_left_to_python(kind):
     """Another rule or number, and an engine that was not requested before."""
@@ -256,7 +245,6 @@ def test_many_threads_at_once(kind):
 
 
 @kinds
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
 def test_a_forked_child(kind):
     """A child has other threads: it checks its first call again."""
     given = kind.qkv(Q=70, K=70, H=8)
@@ -297,7 +285,7 @@ BIASES = {
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes
 @of_kinds("kind,bias", *each(arrays=BIASES.values(), tensors=BIASES.values()))
 @pytest.mark.parametrize("Q", [1, 5, 49])
 def test_a_score_that_is_an_array(kind, Q, bias, dtype):
@@ -332,7 +320,7 @@ def test_steps_of_decoding_are_one_call(kind, cut, biased, dtype):
         k, v = arrays((2, 2, 1100, D), (2, 2, 1100, D), dtype=dtype)
         (score,) = arrays((1, H, 1100, 1))
 
-        def step(K, cut=cut, q=q, k=k, v=v, score=score):
+        def step(K, q=q, k=k, v=v, score=score):
             given = q, *(kind.of(cut(part[:, :, :K])) for part in (k, v))
             return given, {"score": kind.of(cut(score[:, :, :K]).swapaxes(2, 3))} if biased else {}
 

@@ -11,7 +11,8 @@ import regard as rg
 from regard.engines import direct
 from tests.engines.test_direct import TENSORS, fully, needs_exchange
 from tests.support.direct_calls import RULES, SIZES
-from tests.support.engines import DTYPES
+from tests.support.engines import dtypes
+from tests.support.lanes import by_name
 
 pytestmark = needs_exchange
 qkv, directly = TENSORS.qkv, TENSORS.directly
@@ -49,9 +50,9 @@ def test_modes_of_torch(state):
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("given", RULES.values(), ids=RULES)
-@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@dtypes
+@by_name("given", RULES)
+@by_name("size", SIZES)
 def test_gradients_of_known_calls(size, given, dtype):
     """Bit by bit those of the full path; the first backward pass of a kind is checked, the others are not."""
     for seed in (1, 2, 3):
@@ -83,9 +84,10 @@ def test_steps_with_gradients_are_calls_of_their_own():
             check_gradients(given, seed=seed)
 
 
-@pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, True, True)], ids=str)
+@pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
 def test_only_what_needs_a_gradient_gets_one(needed):
-    """Inputs that need none have none."""
+    """Inputs that need none have none, also after a call without gradients."""
+    rg.attention(*qkv())
     for seed in (1, 2):
         leaves = [each.requires_grad_(need) for each, need in zip(qkv(seed=seed), needed)]
         rg.attention(*leaves).sum().backward()
@@ -112,7 +114,7 @@ def test_what_else_is_added_goes_through_python():
     assert directly(q, k, v, score=score) is None
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes
 def test_the_least_number(dtype):
     """Of any dense layout and of every size; NaN is passed over."""
     rg.attention(*qkv())

@@ -3,7 +3,6 @@
 import functools
 import re
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,10 +16,13 @@ from regard.engines.reference import attention as reference
 from regard.engines.reference import scalar
 from regard.language.dropout import Dropout, philox
 from regard.language.problem import Problem
+from tests.engines.jit.usual import same_results
 from tests.support import engines
+from tests.support.engines import dtypes_in_ci
 from tests.support.kernels import written
-from tests.support.lanes import examples, sweep
+from tests.support.lanes import examples
 from tests.support.machine import each_isa, names_x86_registers, on
+from tests.support.parts import Part
 
 B, H, G, Q, K, D = 2, 4, 2, 9, 14, 5
 
@@ -96,20 +98,18 @@ def test_law_9_parts_drop_what_the_whole_drops(engine, rows):
     """
     q, k, v = arrays(H=8, G=4, Q=rows, K=60, D=16, E=16, B=3)
     dout = normal(*q.shape, seed=4)
-    rules = {"mask": rg.causal(), "dropout": 0.4, "seed": 9}
 
-    def answers(entries, heads, groups, **starts):
-        some = q[entries, heads], k[entries, groups], v[entries, groups]
-        slopes = rg.attention_backward(dout[entries, heads], *some, **rules, **starts, engine=engine)
-        weights = rg.attention_weights(*some[:2], **rules, **starts)
-        return rg.attention(*some, **rules, **starts, engine=engine), weights, *slopes[:3]
+    def answers(dout, q, k, v, **call):
+        slopes = rg.attention_backward(dout, q, k, v, **call, engine=engine)
+        return rg.attention(q, k, v, **call, engine=engine), rg.attention_weights(q, k, **call), *slopes[:3]
 
-    whole = answers(*[slice(None)] * 3)
+    call = {"q": q, "k": k, "v": v, "mask": rg.causal(), "dropout": 0.4, "seed": 9}
+    whole = answers(dout, **call)
     for entries, groups in ((slice(1, 3), slice(1, 3)), (slice(0, 1), slice(3, 4)), (slice(2, 3), slice(0, 4))):
-        heads = slice(2 * groups.start, 2 * groups.stop)
-        found = answers(entries, heads, groups, batch_start=entries.start, head_start=heads.start)
-        for mine, theirs, place in zip(found, whole, (heads, heads, heads, groups, groups), strict=True):
-            assert np.array_equal(mine, theirs[entries, place])
+        part = Part(call, entries, groups)
+        found = answers(part.of(dout), **part.kwargs)
+        same_results(found[:3], map(part.of, whole[:3]))
+        same_results(found[3:], [slope[entries, groups] for slope in whole[3:]])
 
 
 @pytest.mark.parametrize("engine", ["reference", "jit"])
@@ -125,8 +125,6 @@ def test_law_9_a_key_that_is_dropped_was_attended(engine):
 
 # ---- the compiled engine ---------------------------------------------------------------------------------------------
 
-DTYPES = [np.float32, ml_dtypes.bfloat16, *sweep(np.float64, np.float16)]
-
 
 def identity_values(B, H, G, Q, K, dtype):
     """q, k and values that show the weights themselves: row j of v is the j-th unit row."""
@@ -137,7 +135,7 @@ def identity_values(B, H, G, Q, K, dtype):
 
 @pytest.mark.spread
 @each_isa
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes_in_ci
 @pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
 def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
     """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys, shared
@@ -156,7 +154,7 @@ def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
 
 @pytest.mark.spread
 @each_isa
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes_in_ci
 def test_law_9_backward_drops_the_same_pairs(isa, dtype):
     """Read off dv for dout = 1: row j of dv is column j of the weights, and its zeros are those of the law."""
     H, Q, K = 3, 70, 141
@@ -194,46 +192,6 @@ def test_numbers_are_drawn_in_vectors(isa, register):
     products = len(re.findall(rf"pmuludq.*{register}", text)) - len(re.findall(rf"pmuludq.*{register}", plain))
     assert products == 16 * rows // target.lanes(8)
     assert len(re.findall(r"\bmulq?\b", text)) == len(re.findall(r"\bmulq?\b", plain))
-
-
-# ---- refusals --------------------------------------------------------------------------------------------------------
-
-MISSING = (
-    "attention: dropout needs a seed\n  given     dropout=0.1, seed=None\n"
-    "  expected  a seed, which determines the dropped weights\n"
-    "  fix       pass seed=…, a different one in every training step"
-)
-RATE = (
-    "attention: dropout is not a rate\n  given     {!r}\n  expected  a number in [0, 1)\n"
-    "  fix       omit it for no dropout"
-)
-SEED = (
-    "attention: seed is not valid\n  given     {!r}\n  expected  an integer in [0, 2**64)\n"
-    "  fix       pass seed=0, and a different seed in every training step"
-)
-
-
-@pytest.mark.parametrize(
-    ("dropout", "seed", "words"),
-    [
-        (0.1, None, MISSING),
-        *((rate, 1, RATE.format(rate)) for rate in (1.0, -0.1, float("nan"), "0.1", True, None)),
-        *((0.1, seed, SEED.format(seed)) for seed in (-1, 2**64, 1.5, "1", True, [1])),
-        (0.0, 0.5, SEED.format(0.5)),
-    ],
-)
-def test_refusals(dropout, seed, words):
-    """A rate needs a seed; both are numbers that can be meant."""
-    with pytest.raises(rg.Refused) as caught:
-        rg.attention(*arrays(), dropout=dropout, seed=seed)
-    assert str(caught.value) == words
-
-
-def test_both_reasons_at_once():
-    """A bad rate and a bad seed are two reasons."""
-    with pytest.raises(rg.Refused) as caught:
-        rg.attention(*arrays(), dropout=2, seed="x")
-    assert [reason.what for reason in caught.value.reasons] == ["dropout is not a rate", "seed is not valid"]
 
 
 def test_explain_says_what_falls_out():

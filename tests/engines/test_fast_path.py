@@ -10,6 +10,8 @@ from regard.engines import fast_path
 from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.language.checks.arguments import Arguments
+from tests.support.lanes import by_name
+from tests.support.refusals import refusing
 
 RULES = {
     "nothing": {},
@@ -30,7 +32,7 @@ def arrays(seed, lead=(2,)):
     return [random.standard_normal((*lead, *size, 8)).astype(np.float32) for size in ((4, 7), (2, 9), (2, 9))]
 
 
-@pytest.mark.parametrize("given", RULES.values(), ids=RULES)
+@by_name("given", RULES)
 @pytest.mark.parametrize("lead", [(2,), (3, 2), ()], ids=str)
 def test_the_fast_path_gives_what_the_full_path_gives(given, lead):
     """The second call of a kind, on other values with the same strides, is bit-identical to a direct call of the
@@ -108,7 +110,7 @@ def through_cache(q, k, v):
 
 
 FUNCTIONS = {
-    "attention": lambda q, k, v: rg.attention(q, k, v),
+    "attention": rg.attention,
     "causal": lambda q, k, v: rg.attention_with_lse(q, k, v, mask=rg.causal()),
     "weights": lambda q, k, v: (rg.attention_weights(q, k), rg.attention_weights(k, v)),
     "statistics": lambda q, k, v: (rg.attention_stats(q, k, of="entropy"), rg.attention_stats(k, v, of="entropy")),
@@ -117,8 +119,8 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-@pytest.mark.parametrize(("entries", "kept"), MEMORY.values(), ids=MEMORY)
+@by_name("function", FUNCTIONS)
+@by_name("entries, kept", MEMORY)
 def test_memory_that_is_gone(entries, kept, function):
     """A tensor whose storage was freed or made smaller, as FSDP does it, is refused, however often such a call ran."""
 
@@ -128,7 +130,7 @@ def test_memory_that_is_gone(entries, kept, function):
     for place in (0, 1, 2) * 2:
         given = tensors()
         given[place].untyped_storage().resize_(kept)
-        with pytest.raises(rg.Refused, match=r"storage has .* because it was freed or made smaller"):
+        with refusing("storage has .* because it was freed or made smaller"):
             function(*given)
         function(*tensors())
 
@@ -166,13 +168,12 @@ APART = {
 }
 
 
-@pytest.mark.parametrize("change", APART.values(), ids=APART)
+@by_name("change", APART)
 def test_a_score_whose_keys_are_apart_in_memory(change):
     """The result and the gradients are, bit by bit, those of the same numbers in rows, for arrays and tensors."""
-    random = torch.Generator().manual_seed(2)
-    q, k, v, scores = (torch.randn(*size, generator=random) for size in [(2, 3, 20, 8)] * 3 + [(3, 20, 20)])
-    found = []
-    for score in [change(scores), change(scores).clone(memory_format=torch.contiguous_format)] * 2:
+    q, k, v = torch.randn(3, 2, 3, 20, 8)
+    scores, found = change(torch.randn(3, 20, 20)), []
+    for score in [scores, scores.contiguous()] * 2:
         leaf = score.detach().requires_grad_()
         slope = torch.autograd.grad(rg.attention(q, k, v, score=leaf).square().sum(), leaf)[0]
         array = rg.attention(q.numpy(), k.numpy(), v.numpy(), score=score.numpy())

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.engines.jit.usual import fresh
-from tests.support.waiting import HANG
+from tests.support.kernels import fresh
 
 # Windows has no library of the process itself, and this is the error that it raises.
 WITHOUT = """
@@ -67,4 +66,4 @@ with torch.no_grad():
 @pytest.mark.parametrize("more", ["", WITH_TORCH], ids=["arrays", "torch"])
 def test_without_the_functions_of_posix_the_reference_computes(more):
     """Every public call of the CPU, where the process has no C library; an explicit request says why it cannot be."""
-    assert fresh(WITHOUT + CALLS + more + "\nprint('done')", timeout=HANG) == "done"
+    assert fresh(WITHOUT + CALLS + more + "\nprint('done')") == "done"

@@ -11,6 +11,7 @@ from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 from tests.engines.jit.usual import slopes
 from tests.support import engines
+from tests.support.lanes import by_name
 
 B, G, H, Q, K, D, E = 2, 2, 4, 5, 6, 3, 2
 
@@ -34,9 +35,9 @@ RULES = {
     "three sinks": {"mask": rg.window(2), "sinks": normal(H, 3)},
     "softcap": {"score": rg.softcap(0.7), "mask": rg.causal()},
     "alibi": {"score": rg.alibi(abs(normal(H)))},
-    "bias": {"score": rg.bias(normal(B, 1, Q, K), query_start=K - Q)},
+    "bias": {"score": rg.bias(normal(B, 1, Q, K))},
     "relative": {"score": rg.relative(normal(H, 5)), "mask": rg.causal()},
-    "gate": {"score": rg.gate(normal(H, Q, K), query_start=K - Q)},
+    "gate": {"score": rg.gate(normal(H, Q, K))},
     "t5": {"score": rg.t5_buckets(normal(8, H), bidirectional=True, max_distance=5)},
     "where": {"score": rg.where((rg.key + rg.head) % 2 == 0, s * s, rg.where(rg.key == 1, float("-inf"), -s))},
     "twice": {"score": s * height[rg.key] + rg.tanh(height[rg.query - rg.key]), "mask": rg.causal()},
@@ -52,7 +53,7 @@ def loss(problem, dout, dlse):
     return (out * dout).sum() + (np.where(np.isfinite(lse), lse, 0) * dlse).sum()
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@by_name("rule", RULES)
 def test_backward_agrees_with_finite_differences(rule):
     """Each gradient is the slope of Σ out · dout + Σ lse · dlse, measured by moving one number at a time."""
     problem = Problem.of(*arrays(), **rule)
@@ -86,7 +87,7 @@ def test_every_float_table_of_the_score_gets_a_gradient():
     assert found.tables[height].sum() == pytest.approx(B * H * Q)  # d lse / d score sums to 1 per row
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@by_name("rule", RULES)
 def test_weights_are_what_forward_used(rule):
     """weights @ v is the output; a rectangle in any order is a cut of the whole."""
     problem = Problem.of(*arrays(), **rule)
@@ -97,34 +98,15 @@ def test_weights_are_what_forward_used(rule):
 
 
 def test_weights_of_a_corner_need_no_matrix():
-    """One row of 30,000 × 30,000 takes a few blocks of memory; the matrix would be 7 GB."""
-    x = normal(30_000, 16).astype(np.float32)
+    """Some rows of 30,000 × 30,000 take a few blocks of memory; the matrix would be 7 GB."""
+    x = engines.normal(30_000, 16)
     problem = Problem.of(x, x, None, mask=rg.causal())
-    last = reference.weights(problem, np.array([29_999]), np.arange(30_000))
-    assert last.sum() == pytest.approx(1)
     tracemalloc.start()
     many = reference.weights(problem, np.arange(29_900, 30_000), np.array([0]))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert many.shape == (1, 1, 100, 1)
     assert peak < 16e6
-
-
-@pytest.mark.parametrize("empty", ["B", "H", "Q", "K"])
-def test_nothing_at_all(empty):
-    """No batch, no heads, no rows or no keys: everything has its shape, nothing is NaN."""
-    sizes = {"B": 2, "H": 2, "Q": 3, "K": 4} | {empty: 0}
-    qkv = engines.qkv(**sizes, D=3, E=5, dtype=np.float64)
-    sinks = np.zeros((sizes["H"], 2))
-    problem = Problem.of(*qkv, score=rg.softcap(2.0) + height[rg.query - rg.key], sinks=sinks)
-    out, lse = reference.forward(problem)
-    *rows, keys = sizes.values()
-    assert [each.shape for each in (out, lse, every(problem))] == [(*rows, 5), (*rows,), (*rows, keys)]
-    found = reference.backward(problem, np.ones(out.shape), np.ones(lse.shape))
-    assert [part.shape for part in found[:3]] == [part.shape for part in qkv]
-    assert not any(np.isnan(part).any() for part in (out, lse, *found[:3]))
-    if empty == "K":
-        assert not out.any() and (lse == np.log(2)).all()
 
 
 @pytest.mark.parametrize("low", [-1e20, float(np.finfo(np.float32).min), 1e20, 1e300])

@@ -32,6 +32,8 @@ from regard.language.expr import (
     walk,
 )
 from regard.language.operators import OPERATORS
+from tests.support.lanes import by_name
+from tests.support.refusals import reasons_of, refusing
 
 NAMES = {**{name: getattr(rg, name) for name in rg.__all__}, "lift": lift}
 
@@ -104,27 +106,27 @@ def test_deep_trees_are_pickled():
         assert len(list(walk(again[0]))) == len(list(walk(rule)))
 
 
-TEXTS = [
-    ((key <= query) & (query - key < 256), "(key <= query) & (query - key < 256)"),
-    ((key < 1) | (key < 2) & (key < 3), "(key < 1) | (key < 2) & (key < 3)"),
-    (((key < 1) | (key < 2)) & (key < 3), "((key < 1) | (key < 2)) & (key < 3)"),
-    (query - (key - 1), "query - (key - 1)"),
-    ((query - key) - 1, "query - key - 1"),
-    (-(query - key), "-(query - key)"),
-    (-query * key, "-query * key"),
-    (query - -2, "query - -2"),
-    ((key < 3) == (query < 3), "(key < 3) == (query < 3)"),
-    (30 * rg.tanh(score / 30), "30 * tanh(score / 30)"),
-    (abs(query - key), "abs(query - key)"),
-    (Op("lt", 3, key), "key > 3"),
-    (score**0.5, "pow(score, 0.5)"),
-    (rg.where(key < 3, score, -np.inf), "where(key < 3, score, float('-inf'))"),
-    (lift(2) + 3, "lift(2) + 3"),
-]
+TEXTS = {
+    "(key <= query) & (query - key < 256)": (key <= query) & (query - key < 256),
+    "(key < 1) | (key < 2) & (key < 3)": (key < 1) | (key < 2) & (key < 3),
+    "((key < 1) | (key < 2)) & (key < 3)": ((key < 1) | (key < 2)) & (key < 3),
+    "query - (key - 1)": query - (key - 1),
+    "query - key - 1": (query - key) - 1,
+    "-(query - key)": -(query - key),
+    "-query * key": -query * key,
+    "query - -2": query - -2,
+    "(key < 3) == (query < 3)": (key < 3) == (query < 3),
+    "30 * tanh(score / 30)": 30 * rg.tanh(score / 30),
+    "abs(query - key)": abs(query - key),
+    "key > 3": Op("lt", 3, key),
+    "pow(score, 0.5)": score**0.5,
+    "where(key < 3, score, float('-inf'))": rg.where(key < 3, score, -np.inf),
+    "lift(2) + 3": lift(2) + 3,
+}
 
 
-@pytest.mark.parametrize(("expression", "text"), TEXTS, ids=[text for _, text in TEXTS])
-def test_text(expression, text):
+@pytest.mark.parametrize(("text", "expression"), TEXTS.items(), ids=TEXTS)
+def test_text(text, expression):
     """Printing is readable mathematics, with no more parentheses than Python needs."""
     assert repr(expression) == text
 
@@ -194,7 +196,7 @@ def test_threads_share_nodes():
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         built = list(threads.map(build, range(8)))
 
-    assert all(a is b for other in built[1:] for a, b in zip(built[0], other, strict=True))
+    assert all(a is b for other in built[1:] for a, b in zip(built[0], other))
 
 
 def test_a_table_is_a_view():
@@ -212,7 +214,8 @@ def test_a_table_is_a_view():
 @pytest.mark.parametrize("name", ["int64", "bfloat16"])
 def test_a_table_of_a_tensor_shares_its_memory(name):
     """A torch tensor is read in place; one that was given other memory is a new table."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     tensor = torch.arange(4).to(getattr(torch, name))
     held = table(tensor)
     tensor[1] = 9
@@ -245,7 +248,7 @@ def test_reads():
     assert isinstance(MATRIX[head], Partial) and MATRIX[head][key] is MATRIX[head, key]
     assert isinstance(VECTOR[key], Read) and VECTOR[key].kind == "int" and MATRIX[0, 0].kind == "float"
     assert isinstance(VECTOR, Table) and len(VECTOR) == 7 and MATRIX.shape == (2, 3)
-    with pytest.raises(rg.Refused, match=r"given     Partial"):
+    with refusing("given     Partial"):
         MATRIX[head] + score
 
 
@@ -274,7 +277,7 @@ REFUSED_BY_NAME = {
 }
 
 
-@pytest.mark.parametrize("call", REFUSED_BY_NAME.values(), ids=REFUSED_BY_NAME)
+@by_name("call", REFUSED_BY_NAME)
 def test_what_shares_its_parts_is_built_and_refused_in_the_time_of_its_nodes(call):
     """A tree whose text has 2**60 characters is built, read from a table, and named in messages by the beginning of its
     text.
@@ -283,15 +286,13 @@ def test_what_shares_its_parts_is_built_and_refused_in_the_time_of_its_nodes(cal
 
     assert VECTOR[tree].kind == "int" and not hasattr(tree, "unknown")
     assert str(tree).startswith("key + key + (key + key) + (") and str(tree).endswith("…") and len(str(tree)) < 5000
-    with pytest.raises(rg.Refused) as error:
-        call(tree)
-    assert len(str(error.value)) < 20_000
+    assert len(str(reasons_of(call, tree))) < 20_000
 
 
 def test_a_refusal_prints_what_was_written():
     """The expression in a message has the parentheses it needs."""
     for divided in (lambda: (query - key) % 0, lambda: (query - key) // 0):
-        with pytest.raises(rg.Refused, match=r"\(query - key\) (%|//) 0"):
+        with refusing(r"\(query - key\) (%|//) 0"):
             divided()
 
 
@@ -355,5 +356,5 @@ def test_numbers_of_numpy_are_constants(kind, number):
 def test_other_numbers_of_numpy_are_refused(value):
     """They are no real numbers."""
     for number in (value, np.array(value)):
-        with pytest.raises(rg.Refused, match="not a number"):
+        with refusing("not a number"):
             lift(number)

@@ -50,7 +50,7 @@ def test_no_value_leaves_its_bounds(name, numbers):
         tiles = [intervals(random, kind, 300) for kind in kinds]
         with np.errstate(all="ignore"):
             found = row.bounds(*tiles)
-            value = row.value(*(members(random, x, kind, 25) for x, kind in zip(tiles, kinds, strict=True)))
+            value = row.value(*(members(random, x, kind, 25) for x, kind in zip(tiles, kinds)))
         lo, hi, nan, value = np.broadcast_arrays(*found, np.asarray(value, np.float64))
         assert nan[np.isnan(value)].all()
         assert ((lo <= value) & (value <= hi) | np.isnan(value)).all()
@@ -102,7 +102,7 @@ def brute(array: np.ndarray, index) -> np.ndarray:
     """Minimum, maximum and NaN of array[index] by taking each rectangle out of the array."""
     found = []
     sides = [zip(*np.clip(part[:2], 0, size - 1).astype(int)) for part, size in zip(index, array.shape)]
-    for box in zip(*sides, strict=True):
+    for box in zip(*sides):
         cut = array[tuple(slice(lo, hi + 1) for lo, hi in box)].astype(np.float64)
         nan = np.isnan(cut).any()
         found.append((-np.inf, np.inf, 1) if nan else (cut.min(), cut.max(), 0))

@@ -7,9 +7,10 @@ import regard as rg
 from regard.language import masks
 from regard.language.analysis import evaluate
 from regard.language.expr import key
+from tests.support.lanes import by_name
 
 B, H, Q, K = 2, 3, 9, 9
-b, h, q, k = np.ix_(range(B), range(H), range(Q), range(K))
+b, h, q, k = np.ix_(*map(range, (B, H, Q, K)))
 rng = np.random.default_rng(0)
 IDS = np.array([[0, 0, 1, 1, 1, 5, 5, 2, 2], [3, 3, 3, 3, 0, 0, 0, 0, 0]])
 PATTERN = rng.random((3, 3)) < 0.5
@@ -66,7 +67,7 @@ def value(mask):
     return np.broadcast_to(evaluate(mask, {"batch": b, "head": h, "query": q, "key": k}), (B, H, Q, K))
 
 
-@pytest.mark.parametrize(("mask", "definition"), ROWS.values(), ids=ROWS)
+@by_name("mask, definition", ROWS)
 def test_a_mask_equals_its_definition(mask, definition):
     """The expression's value is the brute-force matrix."""
     np.testing.assert_array_equal(value(mask), np.broadcast_to(definition, (B, H, Q, K)), strict=True)
@@ -103,7 +104,8 @@ def test_numbers_and_arrays_in_every_spelling():
     """ids, lengths and arrays may be tensors; NumPy's integers and arrays without axes count like Python's; 0 is a
     length.
     """
-    torch = pytest.importorskip("torch")
+    import torch
+
     four = np.int64(4)
 
     assert rg.documents(torch.from_numpy(IDS)) is rg.documents(IDS)
@@ -112,33 +114,33 @@ def test_numbers_and_arrays_in_every_spelling():
     assert rg.blocks(PATTERN, (4, four)) is rg.blocks(PATTERN, 4)
 
 
-REFUSED = [
-    (lambda: rg.documents([0, 1], lengths=[1, 1]), "given     both ids and lengths"),
-    (lambda: rg.documents(lengths=[3, -1]), "documents: a length is negative"),
-    (lambda: rg.documents([0.5, 1.0]), "documents: not a list of integers"),
-    (lambda: rg.documents(np.zeros((1, 2, 3), int)), "integers with 1 or 2 axes"),
-    (lambda: rg.global_tokens([-1]), "global_tokens: a position is negative"),
-    (lambda: rg.global_tokens(-1), "global_tokens: the number of tokens is negative"),
-    (lambda: rg.global_tokens([2**62]), "positions below 2**31"),
-    (lambda: rg.global_tokens(True), "the number of tokens is not an integer"),
-    (lambda: rg.documents(lengths=[10**11]), "fewer than 2**31 positions"),
-    (lambda: rg.documents([[0, 1], [0]]), "documents: the array cannot be read"),
-    (lambda: rg.prefix(-1), "prefix: the number is negative"),
-    (lambda: rg.lengths([3, -1]), "keys: a number is negative"),
-    (lambda: rg.lengths(queries=2.5), "queries: the number is not an integer"),
-    (lambda: rg.window(float("nan")), "window: left is not an integer"),
-    (lambda: rg.window(4, -1), "window: right is negative"),
-    (lambda: rg.blocks(PATTERN, 0), "blocks: the size is too small"),
-    (lambda: rg.blocks(PATTERN, "a"), "blocks: the size is not an integer"),
-    (lambda: rg.blocks(PATTERN, (1, 2, 3)), "blocks: size must be an int or (queries, keys)"),
-    (lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)), "the mask of a masked array would be ignored"),
-    (lambda: rg.blocks(np.ones((2, 2)), 4), "pattern: not an array of conditions"),
-    (lambda: rg.dense(np.ones((1, 1, 1, 2, 2), bool)), "booleans with one to four axes"),
-]
+REFUSED = {
+    "given     both ids and lengths": lambda: rg.documents([0, 1], lengths=[1, 1]),
+    "documents: a length is negative": lambda: rg.documents(lengths=[3, -1]),
+    "documents: not a list of integers": lambda: rg.documents([0.5, 1.0]),
+    "integers with 1 or 2 axes": lambda: rg.documents(np.zeros((1, 2, 3), int)),
+    "global_tokens: a position is negative": lambda: rg.global_tokens([-1]),
+    "global_tokens: the number of tokens is negative": lambda: rg.global_tokens(-1),
+    "positions below 2**31": lambda: rg.global_tokens([2**62]),
+    "the number of tokens is not an integer": lambda: rg.global_tokens(True),
+    "fewer than 2**31 positions": lambda: rg.documents(lengths=[10**11]),
+    "documents: the array cannot be read": lambda: rg.documents([[0, 1], [0]]),
+    "prefix: the number is negative": lambda: rg.prefix(-1),
+    "keys: a number is negative": lambda: rg.lengths([3, -1]),
+    "queries: the number is not an integer": lambda: rg.lengths(queries=2.5),
+    "window: left is not an integer": lambda: rg.window(float("nan")),
+    "window: right is negative": lambda: rg.window(4, -1),
+    "blocks: the size is too small": lambda: rg.blocks(PATTERN, 0),
+    "blocks: the size is not an integer": lambda: rg.blocks(PATTERN, "a"),
+    "blocks: size must be an int or (queries, keys)": lambda: rg.blocks(PATTERN, (1, 2, 3)),
+    "the mask of a masked array would be ignored": lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)),
+    "pattern: not an array of conditions": lambda: rg.blocks(np.ones((2, 2)), 4),
+    "booleans with one to four axes": lambda: rg.dense(np.ones((1, 1, 1, 2, 2), bool)),
+}
 
 
-@pytest.mark.parametrize(("build", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_what_is_not_a_mask_is_refused(build, words):
+@pytest.mark.parametrize(("words", "build"), REFUSED.items(), ids=REFUSED)
+def test_what_is_not_a_mask_is_refused(words, build):
     """Invalid arguments raise `Refused` with these messages."""
     with pytest.raises(rg.Refused) as caught:
         build()

@@ -6,9 +6,10 @@ import pytest
 import regard as rg
 from regard.language.analysis import evaluate
 from regard.language.expr import score
+from tests.support.lanes import by_name
 
 B, H, Q, K = 2, 4, 9, 9
-b, h, q, k = np.ix_(range(B), range(H), range(Q), range(K))
+b, h, q, k = np.ix_(*map(range, (B, H, Q, K)))
 rng = np.random.default_rng(0)
 S = rng.standard_normal((B, H, Q, K)) * 10
 BIAS = rng.standard_normal((B, H, Q, K))
@@ -41,7 +42,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize(("expression", "formula"), ROWS.values(), ids=ROWS)
+@by_name("expression, formula", ROWS)
 def test_a_score_equals_its_formula(expression, formula):
     """The expression's value is the formula's."""
     assert expression.kind == "float"
@@ -53,8 +54,9 @@ def test_alibi_slopes_are_those_of_the_paper(heads):
     """Powers of 2**(-8/n), and for other head counts the interleaved ones that transformers' models were trained
     with.
     """
-    torch = pytest.importorskip("torch")
-    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    import torch
+    from transformers.models.bloom import modeling_bloom as bloom
+
     theirs = bloom.build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)
 
     assert np.allclose(rg.alibi_slopes(heads), theirs[:, 0, 1], rtol=1e-6)
@@ -64,12 +66,13 @@ def test_alibi_slopes_are_those_of_the_paper(heads):
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (64, 512), (4, 5)])
 def test_t5_buckets_are_those_of_transformers(bidirectional, buckets, max_distance):
     """Every distance falls into the bucket that T5's own code gives it, up to well beyond max_distance."""
-    torch = pytest.importorskip("torch")
-    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+    import torch
+    from transformers.models.t5.modeling_t5 import T5Attention
+
     key, query = np.arange(2 * max_distance + 101), max_distance + 50
 
     distance = torch.from_numpy(key - query)
-    theirs = t5.T5Attention._relative_position_bucket(distance, bidirectional, buckets, max_distance)
+    theirs = T5Attention._relative_position_bucket(distance, bidirectional, buckets, max_distance)
     rule = rg.t5_buckets(np.arange(float(buckets))[:, None], bidirectional=bidirectional, max_distance=max_distance)
 
     assert evaluate(rule, {"head": 0, "query": query, "key": key, "score": 0.0}).tolist() == theirs.tolist()
@@ -82,27 +85,26 @@ def test_scores_start_from_the_logit():
 
 
 TABLE = np.ones((32, 1))
-REFUSED = [
-    (lambda: rg.softcap(-1), "the cap is not a positive finite number"),
-    (lambda: rg.softcap(float("inf")), "a finite number above 0"),
-    *((lambda cap=cap: rg.softcap(cap), "not a number") for cap in (None, np.ones(3))),
-    (lambda: rg.alibi(0), "the number of heads is too small"),
-    (lambda: rg.alibi_slopes(2.5), "the number of heads is not an integer"),
-    (lambda: rg.t5_buckets(TABLE, bidirectional=True, max_distance="a"), "max_distance is not an integer"),
-    (lambda: rg.t5_buckets(TABLE, bidirectional=True, max_distance=10**12), "fewer than 2**31 positions"),
-    (lambda: rg.t5_buckets(np.ones((33, 1)), bidirectional=True), "an odd number of buckets cannot be split"),
-    (lambda: rg.t5_buckets(TABLE[0], bidirectional=True), "numbers with 2 axes"),
-    (lambda: rg.t5_buckets(TABLE[:2], bidirectional=True), "at least 4 buckets"),
-    (lambda: rg.t5_buckets(TABLE, bidirectional=False, max_distance=16), "beyond the 16 exact ones"),
-    (lambda: rg.relative(np.zeros((2, 2, 3))), "numbers with 1 or 2 axes"),
-    (lambda: rg.bias(np.ones((2, 2), bool)), "pass it as mask="),
-    (lambda: rg.bias(np.ones((3, 1))), "an array with one column needs query_start"),
-    (lambda: rg.alibi(np.ones((2, 2))), "numbers with 1 axes"),
-]
+REFUSED = {
+    "the cap is not a positive finite number": lambda: rg.softcap(-1),
+    "a finite number above 0": lambda: rg.softcap(float("inf")),
+    "not a number": lambda: rg.softcap(None),
+    "the number of heads is too small": lambda: rg.alibi(0),
+    "the number of heads is not an integer": lambda: rg.alibi_slopes(2.5),
+    "max_distance is not an integer": lambda: rg.t5_buckets(TABLE, bidirectional=True, max_distance="a"),
+    "fewer than 2**31 positions": lambda: rg.t5_buckets(TABLE, bidirectional=True, max_distance=10**12),
+    "an odd number of buckets cannot be split": lambda: rg.t5_buckets(np.ones((33, 1)), bidirectional=True),
+    "numbers with 2 axes": lambda: rg.t5_buckets(TABLE[0], bidirectional=True),
+    "at least 4 buckets": lambda: rg.t5_buckets(TABLE[:2], bidirectional=True),
+    "beyond the 16 exact ones": lambda: rg.t5_buckets(TABLE, bidirectional=False, max_distance=16),
+    "numbers with 1 or 2 axes": lambda: rg.relative(np.zeros((2, 2, 3))),
+    "pass it as mask=": lambda: rg.bias(np.ones((2, 2), bool)),
+    "numbers with 1 axes": lambda: rg.alibi(np.ones((2, 2))),
+}
 
 
-@pytest.mark.parametrize(("build", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_what_is_not_a_score_is_refused(build, words):
+@pytest.mark.parametrize(("words", "build"), REFUSED.items(), ids=REFUSED)
+def test_what_is_not_a_score_is_refused(words, build):
     """Invalid arguments raise `Refused` with these messages."""
     with pytest.raises(rg.Refused) as caught:
         build()

@@ -40,7 +40,7 @@ class Suite:
 
         ordered = sorted(tests & self.seconds.keys(), key=order)
         whole = accumulate(self.seconds[test] + 0.02 for test in ordered)
-        return [test for test, until in zip(ordered, whole, strict=True) if until < limit]
+        return [test for test, until in zip(ordered, whole) if until < limit]
 
 
 def run_tests(checkout: Path, tests: list[str], timeout: float) -> str | None:

@@ -4,16 +4,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-__all__ = ["DTYPES", "DTYPES_IN_CI", "ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
+from tests.support.lanes import sweep
+
+__all__ = ["DTYPES", "ENGINES", "TOLERANCE", "dtypes", "dtypes_in_ci", "engines", "normal", "qkv", "same_bits"]
 
 ENGINES = ["reference", "jit"]
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
-# The same as parameters: CI compiles for two of them, sweeps for the others.
-DTYPES_IN_CI = [
-    dtype if dtype in (np.float32, ml_dtypes.bfloat16) else pytest.param(dtype, marks=pytest.mark.sweep)
-    for dtype in DTYPES
-]
-
+dtypes = pytest.mark.parametrize("dtype", DTYPES)
+# CI compiles for two of them, sweeps for the others.
+dtypes_in_ci = pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, *sweep(np.float64, np.float16)])
 engines = pytest.mark.parametrize("engine", ENGINES)
 TOLERANCE = {"rtol": 3e-5, "atol": 3e-6}  # of float32, for scores of a few units
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import numpy as np
+import pytest
 
 from regard.engines.jit import engine
 from regard.engines.jit.code.emit import signature
@@ -15,6 +16,7 @@ from regard.engines.jit.code.target import Target
 from regard.engines.jit.kernels import forward
 from regard.engines.jit.tiling import Tiling
 from regard.language.problem import Problem
+from tests.support.waiting import HANG
 
 
 def arrays(Q=70, K=141, D=33, E=17, H=4, G=2, B=2, seed=0):
@@ -50,14 +52,18 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
 
 
 def fresh(script: str, **environment) -> str:
+    """What a new process prints; it must end by itself, and without an error."""
+    if "import torch" in script:
+        pytest.importorskip("torch")
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         env={**os.environ, **environment},
         text=True,
         capture_output=True,
-        check=True,
+        timeout=HANG,
     )
-    return done.stdout
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}"
+    return done.stdout.strip()
 
 
 # ---- vector units ----------------------------------------------------------------------------------------------------

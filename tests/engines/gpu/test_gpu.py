@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.attention.flex_attention as torch_flex
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from torch._dynamo.testing import CompileCounter
 
 import regard as rg
@@ -27,12 +27,14 @@ from regard.language.expr import Op
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
 from regard.language.tree.writing import write
-from tests.engines.jit.usual import SLOW
+from tests.engines.jit.usual import large_examples
+from tests.support.lanes import by_name
+from tests.support.refusals import reasons_of, refusing
 from tests.support.strategies import problems
 from tests.support.tensors import law, normal, qkv, tensors
 
 VARIABLES = ("score", "batch", "head", "query", "key")
-random_problems = settings(max_examples=12, suppress_health_check=SLOW)
+random_problems = large_examples(12, 12)
 
 
 # ---- rules as torch operations ---------------------------------------------------------------------------------------
@@ -166,27 +168,6 @@ def test_blocks_are_those_of_the_mask(case):
     assert ours.shape[-2:] == (Q, K)
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
-        rg.causal(),
-        rg.window(200),
-        rg.causal() & rg.documents(lengths=[300, 84, 513]),
-        rg.causal() & rg.lengths([800, 390]),
-    ],
-    ids=str,
-)
-def test_blocks_of_everyday_masks_are_exactly_torchs(mask):
-    """For the masks that most models have, the lists are those of create_block_mask."""
-    call = gpu.DeviceCall.of(*torch.zeros(3, 2, 2, 897, 8), mask=mask)
-    ours = block_mask(call.problem, torch.device("cpu"), flex.rules(call)[0])
-    batch = ours.kv_num_blocks.shape[0]
-    theirs = torch_flex.create_block_mask(flex.rules(call)[0], batch, 1, 897, 897, device="cpu")
-    assert batch == (2 if "batch" in repr(mask) else 1)
-    for kind in ("kv", "full_kv", "q", "full_q"):
-        assert torch.equal(sets(ours, kind), sets(theirs, kind))
-
-
 def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
     """No pair is evaluated: the mask is never called, and full blocks are counted in closed form."""
     n = 100_000
@@ -215,23 +196,19 @@ def test_floats_on_a_device_are_not_read_for_the_plan():
     assert gpu.DeviceCall.of(q, q, q, mask=mask).tables[rg.table(far, "far")] is far
 
 
-@pytest.mark.parametrize("name", ["table", "q"])
-def test_tensors_of_different_devices_are_refused(name):
+def test_tensors_of_different_devices_are_refused():
     """Everything that a call reads is on one device, or on the CPU; the message names what is not."""
     far, near = torch.zeros(1, 8, 8, device="meta"), torch.zeros(1, 8, 8)
-    with pytest.raises(rg.Refused, match=re.escape("on a different device\n  given     meta\n  expected  cpu")):
-        if name == "q":
-            gpu.DeviceCall.of(near, far, near)
-        else:
-            rg.attention(near, near, near, score=rg.bias(far))
+    for function, k, rule in ((gpu.DeviceCall.of, far, None), (rg.attention, near, rg.bias(far))):
+        with refusing("on a different device\n  given     meta\n  expected  cpu"):
+            function(near, k, near, score=rule)
 
 
 def test_wrong_kinds_are_refused_together():
     """Arrays mixed with tensors and unsupported dtypes: the error lists every problem."""
     q = torch.zeros(1, 8, 8)
-    with pytest.raises(rg.Refused) as refused:
-        gpu.DeviceCall.of(q, np.zeros((1, 8, 8), np.float32), q.long())
-    assert [(reason.what, reason.given) for reason in refused.value.reasons] == [
+    reasons = reasons_of(gpu.DeviceCall.of, q, np.zeros((1, 8, 8), np.float32), q.long())
+    assert [(reason.what, reason.given) for reason in reasons] == [
         ("k is not a tensor", "ndarray"),
         ("v cannot be read", "torch.int64, torch.strided"),
     ]
@@ -251,11 +228,10 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize("name", CHOICES)
-def test_auto_takes_the_library_kernel_that_fits(name, monkeypatch):
+@by_name("rules, wanted", CHOICES)
+def test_auto_takes_the_library_kernel_that_fits(rules, wanted, monkeypatch):
     """Unmasked and causal calls use SDPA, other rules FlexAttention, dropout the tiles; a call for lse skips SDPA."""
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
-    rules, wanted = CHOICES[name]
     call = gpu.DeviceCall.of(*qkv(), **rules)
     assert gpu.choose(call)[0] == wanted
     assert gpu.choose(call, lse=True)[0] == ("flex" if wanted == "sdpa" else wanted)
@@ -275,19 +251,18 @@ def test_auto_keeps_what_is_masked_from_leaking(monkeypatch):
 def test_named_engines_run_or_refuse_with_all_reasons():
     """A named engine says everything that it cannot do; engines of the CPU say how to get there."""
     call = gpu.DeviceCall.of(*qkv(), mask=rg.window(9), score=rg.softcap(3), dropout=0.5, seed=3)
-    with pytest.raises(rg.Refused) as refused:
-        gpu.choose(call, "sdpa")
-    assert [reason.given for reason in refused.value.reasons] == [
+    assert [reason.given for reason in reasons_of(gpu.choose, call, "sdpa")] == [
         "SDPA's kernels do not support a score",
         "SDPA's kernels do not support seeded dropout",
         "SDPA's kernels support only the causal mask; any other would be a Q × K matrix",
     ]
-    with pytest.raises(rg.Refused, match=r"FlexAttention is not compiled for cpu(.|\n)*does not support dropout"):
-        gpu.choose(call, "flex")
-    with pytest.raises(rg.Refused, match=r"engine 'jit' computes on the CPU(.|\n)*tensor.cpu\(\)"):
-        gpu.choose(call, "jit")
-    with pytest.raises(rg.Refused, match="did you mean 'tiles'"):
-        gpu.choose(call, "tile")
+    for name, words in (
+        ("flex", "FlexAttention is not compiled for cpu.*does not support dropout"),
+        ("jit", r"engine 'jit' computes on the CPU.*tensor.cpu\(\)"),
+        ("tile", "did you mean 'tiles'"),
+    ):
+        with refusing(words):
+            gpu.choose(call, name)
 
 
 @pytest.mark.parametrize(("Q", "start"), [(50, None), (7, None), (1, 30), (20, 11), (20, 0), (5, 60)])
@@ -318,7 +293,7 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     reason = "engine  tiles: torch operations, tile by tile; SDPA's kernels do not support a score"
     assert str(rg.explain(q, k, v, **rules)).splitlines()[3].startswith(reason)
     assert torch.autograd.grad(rg.attention(q, k, v.requires_grad_(), **rules).sum(), v)[0].shape == v.shape
-    with pytest.raises(rg.Refused, match="no such engine for tensors on a device"):
+    with refusing("no such engine for tensors on a device"):
         rg.attention_stats(q, k, of="entropy", engine="jit")
 
 
@@ -374,11 +349,10 @@ def test_functions_of_the_cpu_name_the_device():
     """Tensors of a GPU are refused by what computes on the CPU only: the words say where they are, and what to do."""
     q = torch.zeros(2, 4, 8).as_subclass(Far)
     cache = rg.KVCache(2, 8)
-    for call in (lambda: rg.attention_backward(q, q, q, q), lambda: cache.append(q[None], q[None])):
-        with pytest.raises(rg.Refused) as refused:
-            call()
-        assert all(reason.given == "torch.float32 on cuda:0" for reason in refused.value.reasons)
-        assert all(re.match(r"move it.*: \w+\.cpu\(\)", reason.fix) for reason in refused.value.reasons)
+    for call in ((rg.attention_backward, q, q, q, q), (cache.append, q[None], q[None])):
+        for reason in reasons_of(*call):
+            assert reason.given == "torch.float32 on cuda:0"
+            assert re.match(r"move it.*: \w+\.cpu\(\)", reason.fix)
 
 
 def test_explain_counts_the_bytes_of_the_tensors():
@@ -395,7 +369,6 @@ def test_a_kernel_that_reads_tables_for_pairs_is_loaded_in_one_stage(dtype):
         (rg.bias(np.zeros((4, 64, 64), np.float32)), one),
         (rg.relative(np.zeros((4, 65), np.float32)), one),
         (rg.alibi(4), {}),
-        (rg.softcap(3.0), {}),
         (None, {}),
     ):
         assert flex._options(gpu.DeviceCall.of(q, q, q, score=score)) == options
@@ -415,7 +388,7 @@ def test_the_check_replaces_no_file_of_the_user(tmp_path, monkeypatch):
         earlier: "no GPU available",
     }
     for path, words in refusals.items():
-        with pytest.raises(rg.Refused, match=words):
+        with refusing(words):
             card.main(["--out", str(path)])
     assert notes.read_text() == "mine"
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -18,11 +18,12 @@ from regard.language.measures import checked_request
 from regard.language.problem import Problem
 from tests.engines import test_range
 from tests.engines.jit import test_statistics
-from tests.engines.jit.usual import SLOW, slopes
+from tests.engines.jit.usual import large_examples, slopes
+from tests.support.refusals import refusing
 from tests.support.strategies import Case, dropouts, problems
 from tests.support.tensors import law, normal, qkv, tensors
 
-random_problems = settings(max_examples=15, suppress_health_check=SLOW)
+random_problems = large_examples(15, 15)
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
@@ -193,7 +194,5 @@ def test_tiles_are_not_captured_in_a_cuda_graph(monkeypatch):
         lambda: statistics(request, call),
         lambda: weights(call, rows, rows),
     ):
-        with pytest.raises(
-            rg.Refused, match=r"tiles cannot be captured in a CUDA graph(.|\n)*make it outside the graph"
-        ):
+        with refusing("tiles cannot be captured in a CUDA graph.*make it outside the graph"):
             run()

@@ -11,11 +11,21 @@ from regard.engines.jit.code.target import limited
 from regard.engines.reference import attention as reference
 from regard.language.analysis import adjoints, clamped, evaluate
 from regard.language.problem import Gradients, Problem
-from tests.engines.jit.usual import SLOW, gradients_of, incoming, same_results, shaken, slopes, softmax, tables_of
-from tests.support.engines import DTYPES, DTYPES_IN_CI, normal, qkv
+from tests.engines.jit.usual import (
+    gradients_of,
+    incoming,
+    large_examples,
+    same_results,
+    shaken,
+    slopes,
+    softmax,
+    tables_of,
+)
+from tests.support.engines import DTYPES, dtypes_in_ci, engines, normal, qkv
 from tests.support.kernels import fresh
-from tests.support.lanes import examples, sweep
+from tests.support.lanes import sweep
 from tests.support.machine import each_isa
+from tests.support.refusals import reasons_of, refusing
 from tests.support.strategies import problems
 
 B, H, G, Q, K, D, E = 2, 4, 2, 70, 300, 24, 17
@@ -127,7 +137,7 @@ def test_gradients_are_those_of_the_law(name, dtype):
 
 
 @pytest.mark.slow
-@examples(12, suppress_health_check=SLOW)
+@large_examples(12, 5)
 @given(problems(dtypes=DTYPES, rows=150, depth=40), st.booleans())
 def test_random_problems(case, with_lse):
     """Any mask, score, shape, stride, start and sinks: the gradients of the law."""
@@ -151,7 +161,7 @@ def test_a_forward_pass_can_be_handed_in():
 
 @pytest.mark.spread
 @each_isa
-@pytest.mark.parametrize("dtype", DTYPES_IN_CI)
+@dtypes_in_ci
 def test_every_vector_unit(isa, dtype):
     """The same gradients with narrower vectors."""
     with limited(isa):
@@ -165,11 +175,12 @@ def test_every_depth(depths):
     check(RULES["causal"], B=1, D=depths[0], E=depths[1])
 
 
+@engines
 @pytest.mark.parametrize("empty", ["Q", "K", "B"])
-def test_nothing_at_all(empty):
+def test_nothing_at_all(empty, engine):
     """No rows, no keys, no batch: gradients of that shape, zeros."""
     q, k, v, dout, _ = arrays(**{empty: 0})
-    found = rg.attention_backward(dout, q, k, v, score=rg.alibi(slope), sinks=slope, engine="jit")
+    found = rg.attention_backward(dout, q, k, v, score=rg.alibi(slope), sinks=slope, engine=engine)
 
     assert [part.shape for part in found[:3]] == [q.shape, k.shape, v.shape]
     assert not any(part.any() for part in slopes(found))
@@ -244,12 +255,11 @@ def test_memory_grows_with_rows_only():
 def test_refusals():
     """Everything that does not fit is said at once."""
     q, k, v, dout, dlse = arrays()
-    with pytest.raises(rg.Refused) as caught:
-        rg.attention_backward(dout[:, :, 1:], q, k, v, dlse=dlse.astype(np.float64), out=dout)
-    assert [(reason.what, reason.given, reason.expected) for reason in caught.value.reasons] == [
+    reasons = reasons_of(rg.attention_backward, dout[:, :, 1:], q, k, v, dlse=dlse.astype(np.float64), out=dout)
+    assert [(reason.what, reason.given, reason.expected) for reason in reasons] == [
         ("only one of out and lse", "out alone", "both out and lse, or neither"),
         ("dout does not fit the result", "float32 [2, 4, 69, 17]", "float32 [2, 4, 70, 17]"),
         ("dlse does not fit the result", "float64 [2, 4, 70]", "float32 [2, 4, 70]"),
     ]
-    with pytest.raises(rg.Refused, match="dout is missing"):
+    with refusing("dout is missing"):
         rg.attention_backward(None, q, k, v)

@@ -9,13 +9,12 @@ import pytest
 
 from regard.engines.jit.code import build, disk
 from regard.language import analysis as readings
-from tests.engines.jit.usual import fresh
 from tests.support import import_graph
-from tests.support.waiting import HANG
+from tests.support.kernels import fresh
+from tests.support.lanes import by_name
 
 READS_RULES = Path(readings.__file__).relative_to(import_graph.SOURCE)
 DIGEST, OTHER, CODE = "ab" * 32, "cd" * 32, bytes(range(256)) * 40
-posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
 
 
 @pytest.fixture
@@ -70,8 +69,7 @@ UNTRUSTED = {
 }
 
 
-@posix
-@pytest.mark.parametrize("change", UNTRUSTED.values(), ids=UNTRUSTED)
+@by_name("change", UNTRUSTED)
 def test_only_a_plain_file_of_ones_own_is_loaded(stored, tmp_path, change):
     """Not a link, not a file with a second name, not a pipe (which would also block indefinitely), not what others may
     write.
@@ -90,7 +88,6 @@ def test_a_file_that_was_made_larger_is_not_read(stored, size):
     assert disk.fetch(DIGEST) == CODE
 
 
-@posix
 @pytest.mark.parametrize("home", ["", "/", "//", "relative", ".", "~"])
 @pytest.mark.parametrize("named", ["", "relative", "somewhere/below", "~/cache", None])
 def test_without_a_home_nothing_is_kept(home, named, monkeypatch, tmp_path):
@@ -109,8 +106,7 @@ def test_without_a_home_nothing_is_kept(home, named, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@posix
-@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 def test_a_file_of_another_owner_is_not_loaded(stored):
     """A file of another user could be changed at any time."""
     os.chown(stored, 12345, -1)
@@ -126,7 +122,6 @@ def test_the_folder_is_for_its_owner_alone(folder):
     assert disk.place() == (folder, "only this user can write there")
 
 
-@posix
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777, 0o1777])
 def test_a_folder_that_others_can_write_is_not_used(stored, mode):
     """Neither to load from nor to store in, sticky or not."""
@@ -136,7 +131,6 @@ def test_a_folder_that_others_can_write_is_not_used(stored, mode):
     assert [path.name for path in stored.parent.iterdir()] == [stored.name]
 
 
-@posix
 @pytest.mark.parametrize(
     ("mode", "trusted"), [(0o755, True), (0o775, False), (0o777, False), (0o1777, True), (0o1775, True)]
 )
@@ -147,7 +141,6 @@ def test_folders_above_count_too(stored, tmp_path, mode, trusted):
     tmp_path.chmod(0o700)
 
 
-@posix
 def test_a_symlinked_folder(stored, tmp_path, monkeypatch):
     """`regard` itself may not be a link; a link above it is followed, and what it leads to is judged."""
     stored.parent.symlink_to(stored.parent.rename(tmp_path / "real"))
@@ -162,7 +155,6 @@ def test_a_symlinked_folder(stored, tmp_path, monkeypatch):
     assert disk.place() == (None, f"{there} can be written by others")
 
 
-@posix
 def test_a_folder_of_another_user_is_not_used(stored, monkeypatch):
     """Root with the HOME of a user, or a user with that of another: kernels are not shared."""
     mine = os.getuid()
@@ -219,7 +211,7 @@ CALL = """
 
 def compilations(cache: Path, **place: str) -> int:
     """How many kernels a new process compiles for one call; `place` names another copy of regard."""
-    return int(fresh(CALL, timeout=HANG, XDG_CACHE_HOME=str(cache), **place))
+    return int(fresh(CALL, XDG_CACHE_HOME=str(cache), **place))
 
 
 def test_a_kernel_is_compiled_once(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import regard as rg
 from regard.engines.jit.code.target import limited
 from tests.engines.jit.usual import same_results
-from tests.support.engines import DTYPES, normal, same_bits
+from tests.support.engines import dtypes, normal, same_bits
 from tests.support.machine import each_isa
 
 SIZES = [
@@ -18,45 +18,32 @@ SIZES = [
 ]
 
 
-def compare(dtype, sizes, rows, keys, batch=2, **rules):
-    """Attention of the last rows over a cache, and over copies of what the cache shows."""
+def compare(dtype, sizes, rows, keys):
+    """Attention of the last rows over a cache of two sequences, and over copies of what the cache shows. From row 20 on
+    rows attend keys, or values, with an infinity: those are shown as NaN.
+    """
     H, G, D, E = sizes
-    cache = rg.KVCache(G, D, E, batch=batch, dtype=np.dtype(dtype).name, storage="int8")
-    cache.append(normal(batch, G, keys, D, seed=1).astype(dtype), normal(batch, G, keys, E, seed=2).astype(dtype))
-    q = normal(batch, H, rows, D, seed=3).astype(dtype)
-    k, v = (np.stack([look(number) for number in range(batch)]) for look in (cache.keys, cache.values))
-    found = cache.attend_with_lse(q, query_start=keys - rows, engine="jit", **rules)
-    wanted = rg.attention_with_lse(q, k, v, query_start=keys - rows, engine="jit", **rules)
-    same_results(found, wanted)
+    k, v = normal(2, G, keys, D, seed=1, dtype=dtype), normal(2, G, keys, E, seed=2, dtype=dtype)
+    bad = keys - rows + 20
+    k[0, 0, bad:, 1], v[1, 0, bad:, 2] = np.inf, -np.inf
+    cache = rg.KVCache(G, D, E, batch=2, dtype=np.dtype(dtype).name, storage="int8")
+    cache.append(k, v)
+    shown = [np.stack([look(number) for number in range(2)]) for look in (cache.keys, cache.values)]
+    assert [np.isnan(each).sum() for each in shown] == [len(range(bad, keys)) * size for size in (D, E)]
+    q, rules = normal(2, H, rows, D, seed=3, dtype=dtype), {"query_start": keys - rows, "mask": rg.causal()}
+    wanted = rg.attention_with_lse(q, *shown, engine="jit", **rules)
+    same_results(cache.attend_with_lse(q, engine="jit", **rules), wanted)
 
 
 @pytest.mark.spread
 @each_isa
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes
 def test_the_bits_of_what_the_cache_shows(dtype, sizes, isa):
     """One row, some, and a prefill; within one page, and over several pieces."""
     with limited(isa):
         for rows, keys in ((1, 1), (1, 127), (1, 1500), (5, 300), (40, 1100)):
-            compare(dtype, sizes, rows, keys, mask=rg.causal())
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_that_are_not_finite(dtype):
-    """A row with an infinity is NaN where it is allowed weight, and has no effect where it is masked."""
-    q, k, v = (normal(2, 50, 16, seed=seed).astype(dtype) for seed in (3, 1, 2))
-
-    def found():
-        cache = rg.KVCache(2, 16, dtype=np.dtype(dtype).name, storage="int8")
-        cache.append(k, v)
-        return cache.attend(q, mask=rg.causal())
-
-    wanted = found()
-    v[1, 30, 3] = np.inf
-    shown = found()
-    assert np.isnan(shown[1, 30:]).all()
-    shown[1, 30:] = wanted[1, 30:]
-    same_bits(shown, wanted)
+            compare(dtype, sizes, rows, keys)
 
 
 def test_denormals_and_the_largest_numbers():

@@ -8,7 +8,7 @@ result. 16-bit results are then rounded once, and where pairs of bfloat16 are mu
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -16,10 +16,9 @@ from regard.engines.jit.code.target import limited
 from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
 from regard.language.problem import Problem
-from tests.engines.jit.usual import SLOW, shaken, softmax
+from tests.engines.jit.usual import large_examples, shaken, softmax
 from tests.support.engines import DTYPES, qkv
 from tests.support.in_numpy import in_numpy
-from tests.support.lanes import SWEEP
 from tests.support.machine import narrower_isas
 from tests.support.strategies import dropouts, problems
 
@@ -87,7 +86,7 @@ def judge(kwargs) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000 if SWEEP else 6, suppress_health_check=SLOW)
+@large_examples(1000, 6)
 @given(case=problems(dtypes=DTYPES), falling=st.just({}) | dropouts)
 def test_jit_agrees_with_the_law(case, falling):
     """Any valid problem, with or without dropout, on the widest vectors of this machine."""
@@ -95,7 +94,7 @@ def test_jit_agrees_with_the_law(case, falling):
 
 
 @narrower_isas
-@settings(max_examples=15 if SWEEP else 5, suppress_health_check=SLOW)
+@large_examples(15, 5)
 @given(case=problems(dtypes=DTYPES, rows=30, depth=40))
 def test_jit_agrees_with_the_law_on_narrower_machines(isa, case):
     """The same with the features restricted to AVX2, and to what any machine has."""

@@ -97,7 +97,7 @@ def check_gradients(places, dtype, monkeypatch, **rules):
     monkeypatch.setattr(engine_gradients, "MOST", 0)
     for memo in ("_prepared", "_recipes"):
         monkeypatch.setattr(engine_gradients, memo, Memo(64))
-    for found, (rows, first) in zip(few, places, strict=True):
+    for found, (rows, first) in zip(few, places):
         same_results(found, gradients(rows, dtype, first, **rules))
 
 

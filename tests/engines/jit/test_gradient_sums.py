@@ -2,13 +2,12 @@
 tiles of any height, on any threads, in any layout, in any company.
 """
 
-import functools
 import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -19,9 +18,9 @@ from regard.engines.jit.kernels.parts.tasks import stack_entries
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 from tests.engines.jit.test_backward import same
-from tests.engines.jit.usual import SLOW, gradients_of, incoming, slopes
+from tests.engines.jit.usual import gradients_of, incoming, large_examples, slopes, tree
 from tests.support.engines import normal, qkv, same_bits
-from tests.support.lanes import SWEEP, sweep
+from tests.support.lanes import by_name, sweep
 from tests.support.strategies import LAYOUTS, dropouts, laid_out, problems
 
 BLOCK = 1024
@@ -43,7 +42,7 @@ RULES = {
     "sinks": {"sinks": normal(HEADS, 3, seed=10), "mask": rg.causal()},
     "dropout": {"dropout": 0.3, "seed": 5},
 }
-rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+rules = by_name("rule", RULES)
 # The first position and the number of rows: on borders and off them, before position 0, many blocks.
 PLACES = {"on": (0, 3 * BLOCK), "off": (700, 2300), "before": (-1500, 2900), "across": (1023, 2), "one": (37, 50)}
 
@@ -55,16 +54,6 @@ def problem_of(
     arrays = qkv(H=HEADS, G=groups, Q=rows, K=keys, D=8, E=8, B=B, dtype=dtype)
     problem = Problem.of(*arrays, query_start=start, **rule)
     return problem, *incoming(problem)
-
-
-def tree(parts: dict[int, np.ndarray]) -> np.ndarray:
-    """Level by level, neighbours are added; what is before position 0 meets the rest last."""
-    while len(parts) > 1 and set(parts) != {-1, 0}:
-        above: dict[int, np.ndarray] = {}
-        for number in sorted(parts):
-            above[number // 2] = above[number // 2] + parts[number] if number // 2 in above else parts[number]
-        parts = above
-    return functools.reduce(np.add, (parts[number] for number in sorted(parts)))
 
 
 def check_blocks(problem: Problem, dout, dlse, entry: int = 0) -> None:
@@ -93,7 +82,7 @@ def check_blocks(problem: Problem, dout, dlse, entry: int = 0) -> None:
 @pytest.mark.spread
 @pytest.mark.parametrize("dtype", [np.float32, *sweep(np.float64)])
 @rules
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@by_name("place", PLACES)
 def test_a_call_is_the_tree_of_its_blocks(place, rule, dtype):
     """Gradients of keys, values, tables and sinks are those of calls with one block of rows each, merged in the tree;
     those of queries are theirs, one after another.
@@ -122,12 +111,12 @@ def test_merged_is_the_tree(first, present):
     """Of any blocks, with or without gaps, before and after position 0."""
     numbers = [first + at for at, exists in enumerate(present) if exists] or [first]
     sums = normal(len(numbers), 3, seed=len(numbers))
-    same_bits(merged(numbers, sums), tree(dict(zip(numbers, sums, strict=True))))
+    same_bits(merged(numbers, sums), tree(dict(zip(numbers, sums))))
     assert 1 <= stack_entries(len(numbers)) <= 7
 
 
 @pytest.mark.slow
-@settings(max_examples=12 if SWEEP else 4, suppress_health_check=SLOW)
+@large_examples(12, 4)
 @given(problems(rows=60, depth=20), st.sampled_from((-BLOCK, -30, 0, BLOCK - 40, 3 * BLOCK - 20)), st.data())
 def test_random_problems(case, shift, data):
     """Any mask, score, start of each entry, dropout and sinks: blocks, threads and heights of tiles change no bit."""

@@ -1,5 +1,7 @@
 """Biases of −infinity: the plan leaves out their tiles, and nothing changes in the results."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from regard.engines.jit.tiling import PLAN_KEYS, as_planned, visited
 from regard.language.expr import frozen_table
 from regard.language.problem import Problem
 from tests.engines.jit.usual import same_results
-from tests.support.engines import DTYPES_IN_CI, normal, qkv
+from tests.support.engines import dtypes_in_ci, normal, qkv
+from tests.support.lanes import by_name
 
 Q, K = 200, 230
 LATER = np.arange(K) > np.arange(Q)[:, None]
@@ -23,30 +26,25 @@ HIDDEN = {
 BIAS = np.where(LATER, -np.inf, 0).astype(np.float32)
 
 
-def call(dtype=np.float32):
-    return qkv(B=1, Q=Q, K=K, dtype=dtype)
+call = functools.partial(qkv, B=1, Q=Q, K=K)
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("dtype", DTYPES_IN_CI)
-@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
+@dtypes_in_ci
+@by_name("hidden", HIDDEN)
 def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(hidden, dtype):
     """Forward and backward; next to other numbers, and to a mask."""
-    arrays, numbers = call(dtype), normal(*hidden.shape, seed=3)
-    bias = rg.bias(np.where(hidden, -np.inf, numbers).astype(np.float32), query_start=0)
-    plain = {"score": rg.bias(numbers, query_start=0), "mask": rg.dense(~hidden, query_start=0)}
+    arrays, numbers = call(dtype=dtype), normal(*hidden.shape, seed=3)
     dout = normal(*arrays[0].shape, seed=9, dtype=dtype)
-    for added, rules in (
-        ({"score": bias}, plain),
-        ({"score": bias, "mask": rg.window(50)}, plain | {"mask": plain["mask"] & rg.window(50)}),
-    ):
-        results = [
-            (
-                rg.attention(*arrays, query_start=0, engine="jit", **each),
-                *rg.attention_backward(dout, *arrays, query_start=0, engine="jit", **each)[:3],
-            )
-            for each in (added, rules)
-        ]
+    for near in (rg.everything(), rg.window(50)):
+        results = []
+        for score, mask in (
+            (np.where(hidden, -np.inf, numbers).astype(np.float32), near),
+            (numbers, near & rg.dense(~hidden, query_start=0)),
+        ):
+            rules = {"score": score, "mask": mask, "query_start": 0, "engine": "jit"}
+            slopes = rg.attention_backward(dout, *arrays, **rules)
+            results.append((rg.attention(*arrays, **rules), *slopes[:3]))
         same_results(*results)
 
 

@@ -8,9 +8,12 @@ import pytest
 import regard as rg
 from regard.engines import jit
 from regard.engines.jit.code import build
+from tests.support.engines import normal
 from tests.support.kernels import fresh
+from tests.support.lanes import by_name
+from tests.support.refusals import refusing
 
-Q = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
+Q = normal(2, 5, 8)
 
 
 def chain(length: int):
@@ -34,7 +37,7 @@ RULES["both"] = {"score": chain(jit.LARGEST // 28 + 1), "mask": union(jit.LARGES
 
 
 @pytest.mark.parametrize("engine", ["auto", "jit"])
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@by_name("rules", RULES)
 def test_rules_of_thousands_of_nodes_are_refused_at_once(engine, rules):
     """Nothing is compiled or planned; the limit and the way out are in the message."""
     before = set(build._kernels)
@@ -46,12 +49,12 @@ def test_rules_of_thousands_of_nodes_are_refused_at_once(engine, rules):
         lambda: rg.attention_part(Q, Q, Q, **rules),
     ]
     for call in calls:
-        with pytest.raises(rg.Refused, match=r"operations per pair"):
+        with refusing("operations per pair"):
             call()
     assert set(build._kernels) == before
 
 
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@by_name("rules", RULES)
 def test_the_law_has_no_limit(rules):
     """The reference computes them."""
     assert np.isfinite(rg.attention(Q, Q, Q, engine="reference", **rules)).all()

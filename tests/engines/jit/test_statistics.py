@@ -6,7 +6,7 @@ its sums) makes on the same input, and what rounding the inputs' last bits does 
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -15,10 +15,10 @@ from regard.engines.reference import attention as reference
 from regard.engines.reference.statistics import statistics as law
 from regard.language.analysis import evaluate
 from regard.language.measures import Mass, Request, checked_request, edges
-from tests.engines.jit.usual import SLOW, shaken, softmax
-from tests.support.engines import DTYPES
+from tests.engines.jit.usual import large_examples, shaken, softmax
+from tests.support.engines import DTYPES, dtypes
 from tests.support.kernels import arrays, fresh
-from tests.support.lanes import SWEEP
+from tests.support.lanes import by_name
 from tests.support.machine import narrower_isas
 from tests.support.strategies import Dims, masks, problems
 
@@ -128,7 +128,7 @@ def questions(draw, **sizes):
 
 
 @pytest.mark.slow
-@settings(max_examples=300 if SWEEP else 5, suppress_health_check=SLOW)
+@large_examples(300, 5)
 @given(question=questions(dtypes=DTYPES))
 def test_statistics_agree_with_the_law(question):
     """Any valid problem, any selection of measures, on the widest vectors of this machine."""
@@ -136,7 +136,7 @@ def test_statistics_agree_with_the_law(question):
 
 
 @narrower_isas
-@settings(max_examples=8, suppress_health_check=SLOW)
+@large_examples(8, 8)
 @given(question=questions(dtypes=DTYPES, rows=30, depth=40))
 def test_statistics_agree_with_the_law_on_narrower_machines(isa, question):
     """The same with fewer features, down to what any machine has."""
@@ -153,7 +153,7 @@ MASKS = {
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@by_name("mask", MASKS)
 @pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 129), (300, 513)])
 def test_many_tiles(mask, Q, K):
     """Rows and keys of several tiles and blocks, and edges inside them; maps whose cells are smaller and larger than a
@@ -175,7 +175,7 @@ def test_the_columns_of_a_coarse_map():
 
 @pytest.mark.spread
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes
 @pytest.mark.parametrize("mask", [rg.causal(), rg.key % 3 != rg.query % 3], ids=["causal", "thirds"])
 @pytest.mark.parametrize(
     ("bad", "scale", "sinks"),

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -15,11 +15,10 @@ from regard.engines.jit.statistics import RowSums, Runner
 from regard.engines.jit.tiling import NARROW, tiling
 from regard.language.measures import checked_request
 from tests.engines.jit.test_statistics import EVERYTHING, judge
-from tests.engines.jit.test_sums import tree
-from tests.engines.jit.usual import SLOW, parts, rules_with_gaps, same_results
+from tests.engines.jit.usual import large_examples, parts, rules_with_gaps, same_results, tree
 from tests.support.engines import DTYPES
 from tests.support.kernels import arrays
-from tests.support.lanes import SWEEP
+from tests.support.lanes import by_name
 from tests.support.strategies import LAYOUTS, Dims, laid_out
 
 hostile = st.sampled_from((None, None, np.nan, np.inf, -np.inf))
@@ -38,10 +37,8 @@ def sums_of(q, k, of=OF_ROWS, **rules) -> dict[str, np.ndarray]:
         return RowSums(runner, request).sums
 
 
-def joined(left: dict | None, right: dict | None) -> dict | None:
+def joined(left: dict, right: dict) -> dict:
     """Two partial sums merged, for scores that are integers in base 2, so every factor is a power of two."""
-    if left is None or right is None:
-        return right if left is None else left
     a, b = left["maximum"], right["maximum"]
     top = np.where(a > b, a, b)
     some = np.where(np.isneginf(top), 0, top)
@@ -66,11 +63,6 @@ def in_base_2(Q: int, K: int, spread: int, seed: int) -> dict:
     return {"q": q, "k": k, "scale": np.log(2)}
 
 
-def pieces_of(call: dict, mask) -> list:
-    numbers = range(-(-call["k"].shape[2] // PIECE))
-    return [sums_of(**call, mask=mask & (rg.key // PIECE == number)) for number in numbers]
-
-
 def check_tree(whole: dict, expected: dict) -> None:
     """The sums are those of the tree; what a fused multiply-add rounds differently may differ in the last bits."""
     for name in ("maximum", "total", "sets"):
@@ -81,7 +73,7 @@ def check_tree(whole: dict, expected: dict) -> None:
 
 
 @pytest.mark.parametrize("K", [PIECE, PIECE + 1, 5000, 9000])
-@settings(max_examples=4 if SWEEP else 2, suppress_health_check=SLOW)
+@large_examples(4, 2)
 @given(data=st.data(), Q=st.integers(1, 40), spread=st.sampled_from((5, 0, 150)))
 def test_pieces_merge_as_a_tree(data, Q, K, spread):
     """The sums over all keys are those over each piece alone, merged in a tree: under random masks too, with gaps,
@@ -94,7 +86,8 @@ def test_pieces_merge_as_a_tree(data, Q, K, spread):
         call["k"][0, 0, data.draw(st.integers(0, K - 1)), 0] = bad
     whole = sums_of(**call, mask=mask)
     with np.errstate(all="ignore"):
-        expected = tree(pieces_of(call, mask), joined)
+        pieces = {n: sums_of(**call, mask=mask & (rg.key // PIECE == n)) for n in range(-(-K // PIECE))}
+        expected = tree(pieces, joined)
     nan = np.isnan(expected["total"])
     np.testing.assert_array_equal(np.isnan(whole["total"]), nan)
     every = [{name: np.where(nan, 0, sums[name]) for name in ROUNDED} for sums in (whole, expected)]
@@ -129,7 +122,6 @@ def test_a_kernel_serves_any_number_of_keys():
 CASES = {
     "plain": (200, 300, {}),
     "window": (200, 300, {"mask": rg.causal() & rg.window(100), "score": rg.softcap(4.0)}),
-    "documents": (200, 300, {"mask": rg.documents(lengths=[30, 1, 250, 60, 400])}),
     "many keys": (130, 9000, {}),
     "many causal": (130, 5000, {"mask": rg.causal()}),
     "empty pieces": (130, 9000, {"mask": rg.causal() & (rg.window(100) | rg.global_tokens(5))}),
@@ -138,7 +130,7 @@ CASES = {
 ALL = [*EVERYTHING, rg.pooled(9, 11)]
 
 
-@pytest.mark.parametrize(("Q", "K", "rules"), CASES.values(), ids=CASES)
+@by_name("Q, K, rules", CASES)
 def test_law_11_what_changes_no_bit(Q, K, rules):
     """Repeated runs, threads, layouts, an entry of the batch or a head alone; of statistics of rows, what other rows
     hold and how many they are.
@@ -190,7 +182,7 @@ def test_law_11_sums_over_rows_do_not_depend_on_tiles(Q):
     assert len(heights) > 1 or high > Q
 
 
-@settings(max_examples=8 if SWEEP else 5, suppress_health_check=SLOW)
+@large_examples(8, 5)
 @given(data=st.data(), Q=st.integers(1, 40), K=st.integers(5000, 9000), dtype=st.sampled_from(DTYPES))
 def test_several_pieces_under_any_mask(data, Q, K, dtype):
     """Random masks with gaps, over several pieces, sinks and hostile keys: every measure is that of the law."""

@@ -9,20 +9,19 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
 from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.kernels.forward import PIECE
-from tests.engines.jit.usual import rules_with_gaps, same_results
-from tests.support.engines import DTYPES, DTYPES_IN_CI, qkv, same_bits
-from tests.support.lanes import SWEEP
+from tests.engines.jit.usual import large_examples, rules_with_gaps, same_results, tree
+from tests.support.engines import dtypes, dtypes_in_ci, qkv, same_bits
+from tests.support.lanes import by_name
 from tests.support.machine import OFFERED, each_isa
 from tests.support.strategies import LAYOUTS, Dims, laid_out, scores
 
-EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 # The third leaves whole pieces out, the fourth most of them; in the fifth many rows attend to nothing.
 RULES = {
     "dense": {},
@@ -32,12 +31,10 @@ RULES = {
     "empty": {"mask": (rg.query - rg.key > 4000) & (rg.query % 3 != 0)},
     "dropout": {"mask": rg.causal(), "dropout": 0.3, "seed": 5},
 }
-each_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+each_rule = by_name("rule", RULES)
 
 
-def case(dtype=np.float32, K=9000, Q=70, H=4, G=2, D=16, E=16, B=1):
-    return qkv(H=H, Q=Q, K=K, D=D, E=E, G=G, B=B, dtype=dtype)
-
+case = functools.partial(qkv, H=4, G=2, Q=70, K=9000, B=1)
 
 # ---- the tree --------------------------------------------------------------------------------------------------------
 
@@ -48,34 +45,25 @@ def leaf(q, k, v, number: int, rule: dict, size: int = PIECE) -> rg.Part:
     return rg.attention_part(q, k, v, **rule | {"mask": here & rule.get("mask", rg.everything())})
 
 
-def tree(leaves: list, merge) -> object:
-    """The law, written out: the leaves, padded with None to a power of two, merged two by two."""
-    size = 1 << max(len(leaves) - 1, 0).bit_length()
-    level = leaves + [None] * (size - len(leaves))
-    while len(level) > 1:
-        level = [merge(*pair) if pair[1] is not None else pair[0] for pair in zip(level[::2], level[1::2])]
-    return level[0]
-
-
 def check_tree(q, k, v, rule, size=PIECE):
     """Every piece alone, empty ones among them, merged two by two as the law says, has the bits of the call, which it
     returns.
     """
     whole = rg.attention_with_lse(q, k, v, **rule)
     pieces = [leaf(q, k, v, number, rule, size) for number in range(-(-k.shape[2] // size))]
-    merged = tree(pieces, lambda left, right: rg.merge([left, right])), rg.merge(pieces)
+    merged = tree(dict(enumerate(pieces)), lambda *pair: rg.merge([*pair])), rg.merge(pieces)
     for found in (*merged, rg.attention_part(q, k, v, **rule)):
         same_results(whole, found.result())
     return whole
 
 
 @pytest.mark.spread
-@EACH_DTYPE
+@dtypes_in_ci
 @each_rule
 @pytest.mark.parametrize("K", [3073, 5000, 9000])
 def test_law_11_a_call_is_the_tree_of_its_pieces(dtype, rule, K):
     """For every rule and number of keys."""
-    check_tree(*case(dtype, K=K), rule)
+    check_tree(*case(dtype=dtype, K=K), rule)
 
 
 @pytest.mark.sweep
@@ -87,7 +75,7 @@ def test_law_11_on_every_instruction_set(isa):
 
 
 @pytest.mark.slow
-@settings(max_examples=60 if SWEEP else 3)
+@large_examples(60, 3)
 @given(st.data())
 def test_law_11_random_rules_are_trees(data):
     """The same for random masks and scores, with gaps, empty rows and any start."""
@@ -108,14 +96,14 @@ def test_law_11_each_process_holds_some_keys(size):
 
 
 @pytest.mark.spread
-@EACH_DTYPE
+@dtypes_in_ci
 @each_rule
 @pytest.mark.parametrize("Q", [1, 3, 70])
 def test_law_11_threads_layouts_and_company(dtype, rule, Q):
     """One thread, two, three, five; few rows share their pieces among the threads, one thread takes them in order.
     Other strides; an entry of the batch and a group of heads alone.
     """
-    q, k, v = case(dtype, B=2, K=5000, Q=Q)
+    q, k, v = case(dtype=dtype, B=2, K=5000, Q=Q)
     attend = functools.partial(rg.attention_with_lse, **rule)
     whole = attend(q, k, v)
     for count in (1, 2, 3, 5):
@@ -132,7 +120,7 @@ def test_law_11_threads_layouts_and_company(dtype, rule, Q):
 
 
 @pytest.mark.spread
-@EACH_DTYPE
+@dtypes_in_ci
 @pytest.mark.parametrize(
     ("rule", "window"),
     [
@@ -144,7 +132,7 @@ def test_law_11_decoding_over_pages(dtype, rule, window):
     """Token by token and in chunks over a cache, whose pages are anywhere and whose ring forgets keys and not
     positions: the bits of one prefill.
     """
-    q, k, v = case(dtype, K=5300, Q=5300, B=2)
+    q, k, v = case(dtype=dtype, K=5300, Q=5300, B=2)
     whole = rg.attention_with_lse(q, k, v, **rule)
     cache = rg.KVCache(2, 16, batch=2, dtype=np.dtype(dtype).name, window=window)
     borders = (0, 700, 701, 3000, 4090, 4096, 4097, 4098, 5000, 5299, 5300)
@@ -155,14 +143,16 @@ def test_law_11_decoding_over_pages(dtype, rule, window):
 
 
 @pytest.mark.one_in(4)
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes
 def test_law_11_between_instruction_sets(dtype):
     """Instruction sets with fused multiply-add have the same bits, unless they multiply pairs of bfloat16."""
     fused = [*([] if dtype == ml_dtypes.bfloat16 else ["avx512bf16"]), "avx512", "avx2"]
     results = []
     for isa in set(fused) & set(OFFERED):
         with limited(isa):
-            results.append(rg.attention_with_lse(*case(dtype, K=5000, Q=20), mask=rg.causal(), score=rg.softcap(5.0)))
+            results.append(
+                rg.attention_with_lse(*case(dtype=dtype, K=5000, Q=20), mask=rg.causal(), score=rg.softcap(5.0))
+            )
     if len(results) < 2:
         pytest.skip(f"this machine offers {', '.join(OFFERED)}: nothing to compare")
     for other in results[1:]:

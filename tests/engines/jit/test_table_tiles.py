@@ -8,7 +8,7 @@ import regard as rg
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.kernels.parts.table_tiles import element_bytes
 from tests.engines.jit.usual import same_results, slopes
-from tests.support.engines import DTYPES_IN_CI, normal, qkv
+from tests.support.engines import dtypes_in_ci, normal, qkv
 from tests.support.kernels import guarded
 from tests.support.lanes import sweep
 from tests.support.machine import each_isa
@@ -72,7 +72,7 @@ def check(arrays, dout, *both):
 
 @pytest.mark.spread
 @each_isa
-@pytest.mark.parametrize("dtype", DTYPES_IN_CI)
+@dtypes_in_ci
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("layout", ["plain", "turned", "backwards", "every other"])
 def test_squares_have_the_bits_of_single_reads(dtype, table, layout, isa):

@@ -16,8 +16,9 @@ from regard.engines.jit.code import target as machine
 from regard.engines.jit.code.target import ISAS, TALL, host, limited, offered
 from regard.engines.jit.tiling import tiling
 from regard.language.problem import Problem
-from tests.engines.jit.usual import fresh, same_results
-from tests.support.engines import DTYPES, qkv
+from tests.engines.jit.usual import same_results
+from tests.support.engines import dtypes, qkv
+from tests.support.kernels import fresh
 from tests.support.machine import names_x86_registers, on
 
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -111,11 +112,9 @@ def test_a_name_that_the_machine_does_not_have_is_refused():
     ]
 
 
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("command", ["look", "audit", "models"])
-def test_the_command_line_refuses_with_status_2(command):
-    """Before any work, and without a traceback."""
-    given = [sys.executable, "-c", "from regard.cli import main; main()", command]
+def test_the_command_line_refuses_with_status_2():
+    """Before any work of any command, and without a traceback."""
+    given = [sys.executable, "-c", "from regard.cli import main; main()", "look"]
     found = subprocess.run(given, env={**os.environ, "REGARD_TARGET": "sse9"}, capture_output=True, text=True)
     assert found.returncode == 2 and "Traceback" not in found.stderr
     assert found.stderr.startswith("regard: no such target: REGARD_TARGET=sse9; expected one of avx512bf16, avx512, ")
@@ -267,22 +266,6 @@ def test_explain_says_the_target():
         assert rg.explain(q, q, q).target.split()[0] == "portable"
 
 
-@pytest.mark.sweep
-def test_bench_says_the_target():
-    """In the lines on the machine, and in the JSON."""
-    code = """
-    from rich.console import Console
-    from bench import machine, report
-    from regard.engines.peak import Peak
-    described = machine.describe()
-    Console(width=200).print(report.machine_lines(described, {}, Peak(1, 2, 4, 3, 16, 2)))
-    print(described["target"])
-    """
-    lines = fresh(code, REGARD_TARGET="portable").split("\n")
-    shown = f"portable (REGARD_TARGET; this machine offers {', '.join(whole_machine())})"
-    assert f"target: {shown}" in lines and lines[-1] == shown
-
-
 @pytest.mark.parametrize("isa", offered())
 @names_x86_registers
 def test_the_peak_is_that_of_the_target(isa):
@@ -290,14 +273,13 @@ def test_the_peak_is_that_of_the_target(isa):
     with limited(isa):
         target = host()
         assert peak.shape(target)[0] == target.lanes(4)
-        text, loops = loops_of(target), peak.loops(target)
-        assert np.isfinite(peak.measure(memory=False).one)
+    text = loops_of(target)
     assert wider(isa, text) == []
-    assert (loops[2] is not None) == target.tile.pairs == ("dpbf16" in text)
+    assert (peak.loops(target)[2] is not None) == target.tile.pairs == ("dpbf16" in text)
 
 
 @pytest.mark.skipif("avx2" not in offered(), reason="this machine has no AVX2")
-@pytest.mark.parametrize("dtype", DTYPES)
+@dtypes
 def test_tall_tiles_change_no_bit(dtype):
     """Law 11: rows of tall tiles have the bits that they have in the tiles of few rows; the last tile is not full."""
     q, k, v = qkv(H=3, Q=91, K=230, D=20, E=20, dtype=dtype)

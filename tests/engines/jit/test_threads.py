@@ -11,9 +11,8 @@ import pytest
 from regard.engines.jit import launch, pool, threads
 from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host
-from tests.engines.jit.usual import fresh
+from tests.support.kernels import fresh
 from tests.support.lanes import sweep
-from tests.support.waiting import HANG
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
@@ -154,7 +153,8 @@ def test_torch_lends_its_threads():
 @pytest.mark.parametrize("workers", [2, 7])
 def test_a_team_does_every_task_once(workers):
     """More tasks than threads, and more threads requested than the team has."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
@@ -288,7 +288,7 @@ def test_ctrl_c_ends_long_tasks_soon(before):
                     assert np.array_equal(expected, rg.attention(short, short, short))
                     assert not launch._busy
     """
-    taken = [float(word) for word in fresh(script, timeout=HANG).split()]
+    taken = [float(word) for word in fresh(script).split()]
     assert len(taken) == (16 if before else 12)
     assert max(taken) < 2, str(taken)  # of two cores, where the whole call takes ten
 
@@ -405,7 +405,7 @@ def test_the_process_ends_whatever_workers_do(moment, before):
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         print("done")
     """
-    assert fresh(script, timeout=HANG) == "done"
+    assert fresh(script) == "done"
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------

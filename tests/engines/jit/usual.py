@@ -2,16 +2,12 @@
 (NumPy with the whole matrix, every step in the dtype of sums), by which error budgets are measured.
 """
 
-import os
-import subprocess
-import sys
-import textwrap
+import functools
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import regard as rg
@@ -23,10 +19,15 @@ from regard.language.analysis import evaluate
 from regard.language.expr import Expr
 from regard.language.problem import Gradients, Problem
 from tests.support.engines import normal, same_bits
+from tests.support.lanes import SWEEP
 from tests.support.strategies import Dims, masks
-from tests.support.waiting import HANG
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]  # what hypothesis says of large random problems
+
+
+def large_examples(count: int, few: int) -> settings:
+    """So many large random problems in `make sweep`, and few in `make test`: many compile kernels of their own."""
+    return settings(max_examples=count if SWEEP else few, suppress_health_check=SLOW)
 
 
 @st.composite
@@ -63,21 +64,6 @@ def slopes(found: Gradients) -> list[np.ndarray]:
     return [*found[:3], *found.tables.values(), *([] if found.sinks is None else [found.sinks])]
 
 
-def fresh(script: str, timeout: float = HANG, **environment) -> str:
-    """What a new process prints; it must end by itself, and without an error."""
-    if "torch" in script:
-        pytest.importorskip("torch", reason="torch is not installed")
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, **environment},
-        text=True,
-        capture_output=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}"
-    return done.stdout.strip()
-
-
 def parts(found) -> list[np.ndarray]:
     """The arrays of statistics."""
     return [part for name in found for part in (found[name] if isinstance(found[name], tuple) else [found[name]])]
@@ -87,6 +73,18 @@ def same_results(found, wanted) -> None:
     """All arrays have the same bits; NaN is equal to NaN."""
     for two in zip(found, wanted, strict=True):
         same_bits(*(np.where(np.isnan(each), each.dtype.type(9), each) for each in two))
+
+
+def tree(parts: dict, merge=np.add):
+    """The law of sums, written out: level by level neighbours are merged, blocks by their number; what is before
+    position 0 meets the rest last.
+    """
+    while len(parts) > 1 and set(parts) != {-1, 0}:
+        above: dict = {}
+        for number in sorted(parts):
+            above[number // 2] = merge(above[number // 2], parts[number]) if number // 2 in above else parts[number]
+        parts = above
+    return functools.reduce(merge, (parts[number] for number in sorted(parts)))
 
 
 class Softmax(NamedTuple):
