@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import regard as rg
@@ -14,6 +13,7 @@ from regard import __version__
 from regard.cli import terminal
 from tests import ROOT
 from tests.support.command import SRC, regard
+from tests.support.engines import normal
 
 
 def of_a_process(code, *arguments, **more) -> str:
@@ -74,7 +74,7 @@ def test_a_full_disk_is_one_sentence():
 )
 def test_a_closed_pipe_changes_nothing(command, tmp_path):
     """Neither `| head -1` nor `| true` changes the status or brings a traceback, and the page is written."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
+    q, k, v = normal(3, 2, 12, 8)
     rg.look(q, k=k, v=v, mask=rg.causal()).save(tmp_path / "run")
     reader = "head -1 >/dev/null" if command.startswith(("audit", "look")) else "true"
     script = f"set -o pipefail; {sys.executable} -m regard {command} | {reader}; echo ${{PIPESTATUS[0]}}"

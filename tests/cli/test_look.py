@@ -14,6 +14,7 @@ from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
 from tests.lens.minilm import with_minilm
 from tests.support.command import done, refused, regard, until_ctrl_c
+from tests.support.engines import normal
 from tests.support.refusals import refusing
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
@@ -23,9 +24,8 @@ WORDS = ("[CLS]", "the", " animal", " sat", "</script>", "\x1b[31m", "[SEP]")
 
 def recorded(folder, n=7, **rules) -> Run:
     """A run of a toy of two layers in a folder."""
-    random = np.random.default_rng(0)
     tokens = WORDS if n == len(WORDS) else [f" {i}" for i in range(n)]
-    arrays = random.standard_normal((2, 2, 3, n, 8), dtype=np.float32)
+    arrays = normal(2, 2, 3, n, 8)
     runs = [of_arrays(*layer, mask=rg.causal(), tokens=tokens, **rules) for layer in arrays]
     return Run("toy", "words", runs[0].axes, tuple(run.calls[0] for run in runs)).save(folder)
 

@@ -23,6 +23,7 @@ from regard.conformance.process.session import InProcess, Session
 from regard.laws.call import Call
 from regard.sandbox.frames import packed, unpacked
 from tests.conformance import misbehaving
+from tests.support.engines import normal
 
 FILE = Path(misbehaving.__file__)
 LIMIT = 0.5
@@ -32,7 +33,7 @@ PRINTED = r"first line | the \x1b[31mlast words"
 
 
 def call(**changes) -> Call:
-    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 4, 8), np.float32)
+    q, k, v = normal(3, 1, 2, 4, 8)
     return Call(**{"q": q, "k": k, "v": v} | changes)
 
 

@@ -15,13 +15,13 @@ from regard.lens import Axis, Call, Run
 from regard.lens.drawing.heatmap import matrix_figure
 from regard.lens.drawing.ramp import ramp
 from regard.lens.drawing.terminal import matrix
+from tests.support.engines import normal
 
 WORDS = ["[CLS]", "a", "$x$", "</script>", "\u202eb", "lo ng", "🦊", "z"]
 
 
 def weights(n=8, heads=2, mask=None):
-    q, k = np.random.default_rng(0).standard_normal((2, heads, n, 16))
-    return rg.attention_weights(q, k, mask=mask)
+    return rg.attention_weights(*normal(2, heads, n, 16, dtype=float), mask=mask)
 
 
 def run_of(given, mask=None, words=None):

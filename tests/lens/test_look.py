@@ -20,6 +20,7 @@ from regard.lens.runs.first_view import choose
 from regard.torch.hf import load_model
 from tests.cli.test_cli import of_a_process
 from tests.lens.minilm import SENTENCE, with_minilm
+from tests.support.engines import normal
 from tests.support.refusals import refusing
 
 
@@ -335,7 +336,7 @@ def test_a_size_is_known_from_the_first_call(folders):
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
 def test_arrays_and_their_rules(kind):
     """q and k with any rules give the weights of `attention_weights`."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, 4, 6, 8), dtype=np.float32)
+    q, k, v = normal(3, 4, 6, 8)
     rules = {"mask": rg.causal(), "score": rg.softcap(2.0), "scale": 0.7, "sinks": np.arange(4, dtype=np.float32)}
     run = look(kind(q), k=kind(k[:2]), v=kind(v[:2]), tokens=list("abcdef"), special=[1, 0, 0, 0, 0, 0], **rules)
     np.testing.assert_allclose(run.calls[0].weights(), rg.attention_weights(q, k[:2], **rules), atol=1e-6)

@@ -12,6 +12,7 @@ from regard.lens.look import of_arrays, of_weights
 from regard.lens.viewer import queries as answers
 from regard.lens.viewer.queries import KEYS
 from tests.support.browser import HOSTILE, example, fault
+from tests.support.engines import normal
 
 
 def test_a_pair_is_asked_of_every_call_between_its_axes():
@@ -28,7 +29,7 @@ def test_a_pair_is_asked_of_every_call_between_its_axes():
 @pytest.mark.parametrize("given", [False, True])
 def test_ordinary_keys_have_what_special_tokens_and_sinks_leave(sinks, given):
     """Σ p over the keys that are no special tokens; 0 in a row that may attend nothing."""
-    q, k = np.random.default_rng(1).standard_normal((2, 2, 7, 8), dtype=np.float32)
+    q, k = normal(2, 2, 7, 8)
     special, allowed = np.arange(7) % 3 == 0, np.tri(7, k=-1, dtype=bool)
     run = of_arrays(q, k, mask=allowed, sinks=sinks, special=special)
     if given:

@@ -15,6 +15,7 @@ from regard.lens.look import of_arrays
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
 from tests.support.browser import example
+from tests.support.engines import normal
 
 FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 TOKENS = ("[CLS]", f" {FAMILY}{FAMILY}{FAMILY}{FAMILY}", " e\u0301" * 14, " الحيوان", "⟨F0⟩⟨9F⟩⟨A6⟩", " [UNK]")
@@ -72,7 +73,7 @@ def test_detectors_say_of_how_many_rows():
     """A head is not judged by one row without saying so; figures of special tokens need a special token."""
 
     def said_of(*tokens):
-        q = np.random.default_rng(0).standard_normal((1, len(tokens), 8), dtype=np.float32)
+        q = normal(1, len(tokens), 8)
         return printed(of_arrays(q, q, q, tokens=tokens, special=[token[0] == "[" for token in tokens]))
 
     said = said_of(" a", " b", " c", " a", " d", " b", " e")

@@ -23,7 +23,7 @@ from regard.lens.look import of_weights
 from regard.lens.runs import codes, tiles
 from regard.lens.runs import mask_pairs as reach
 from regard.lens.viewer import embed
-from tests.support.engines import DTYPES
+from tests.support.engines import DTYPES, normal
 from tests.support.lanes import examples
 from tests.support.strategies import problems
 
@@ -124,7 +124,7 @@ def test_tiles_agree_with_the_law(case, small):
 def test_streamed_tiles_of_usual_rules(monkeypatch):
     """Grouped heads, several tiles along both sides, and cells that reach beyond the matrix."""
     monkeypatch.setattr(tiles, "SMALL", 0)
-    q, k = (np.random.default_rng(1).standard_normal(size, np.float32) for size in ((4, 150, 24), (2, 190, 24)))
+    q, k = normal(4, 150, 24), normal(2, 190, 24, seed=1)
     sinks = np.array([[2.0], [-1.0], [0.0], [5.0]])
     call = recorded(q, k, mask=rg.causal() & (rg.key % 4 != rg.head), score=rg.alibi(4), sinks=sinks, query_start=7)
     for head, level, size in ((0, 0, 100), (3, 2, 16), (1, 6, 2)):
@@ -133,7 +133,7 @@ def test_streamed_tiles_of_usual_rules(monkeypatch):
 
 def test_what_is_not_a_number_is_seen_where_it_is_attended(small):
     """A row that attends a NaN is NaN in the cells where it attends; masked cells stay 0."""
-    q, k = np.random.default_rng(0).standard_normal((2, 1, 40, 8), np.float32)
+    q, k = normal(2, 1, 40, 8)
     q[0, 20, 3], q[0, 21, 3] = np.nan, np.inf
     call = recorded(q, k, mask=rg.causal())
     wrong = np.isnan(exact(call)[0])
@@ -172,7 +172,7 @@ def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, at, 
     """
     monkeypatch.setattr(tiles, "BLOCK", 100)
     monkeypatch.setattr(embed, "THUMBNAIL", 6)
-    p = exact(recorded(*np.random.default_rng(3).standard_normal((2, 2, 48, 8), np.float32), mask=rg.causal()))
+    p = exact(recorded(*normal(2, 2, 48, 8, seed=3), mask=rg.causal()))
     p[1, *at] = bad
     call = Call("a", 0, "rows", "keys", np.zeros(p.shape[:2]), given=p, mask=rg.causal())
     for level in range(6):
@@ -195,8 +195,7 @@ def test_an_overview_is_cut_as_maps_are(size, small):
     """Every head's matrix in cells that differ by one row and key at most, also with sinks; cells without an allowed
     pair are told from weights that are 0.
     """
-    rng = np.random.default_rng(2)
-    q, k = (rng.standard_normal((heads, n, 8), np.float32) for heads, n in zip((4, 2), size))
+    q, k = (normal(heads, n, 8, seed=heads) for heads, n in zip((4, 2), size))
     sinks = np.array([[-9.0], [1.0], [2.0], [0.0]], np.float32)
     call = recorded(q, k, mask=rg.key >= rg.query - 20, sinks=sinks)
     found, places = tiles.overview(call, 16), [np.arange(min(16, n) + 1) * n // min(16, n) for n in size]
@@ -214,7 +213,7 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
     """
     monkeypatch.setattr(tiles, "PATIENCE", 16 * 100 * 100 * (8 + 64) // 100)
     monkeypatch.setattr(tiles, "GIVEN", 1600)
-    q, k = np.random.default_rng(5).standard_normal((2, 1, 100, 8), np.float32)
+    q, k = normal(2, 1, 100, 8)
     call = recorded(q, k, mask=rg.causal())
     p = exact(call)
     if small:
@@ -236,7 +235,7 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
 
 def test_a_region_is_any_part_of_a_head(small, monkeypatch):
     """Any rows and keys, in any number of cells, as `pooled` cuts them; sampled rows where it would take too long."""
-    call = recorded(*np.random.default_rng(6).standard_normal((2, 2, 60, 8), np.float32), mask=rg.causal())
+    call = recorded(*normal(2, 2, 60, 8), mask=rg.causal())
     part = 1, range(7, 50), range(3, 44), 5, 6
     p, found = exact(call)[1, 7:50, 3:44], tiles.region(call, *part)
     for name, pool in {**POOLS, "allowed": SOME}.items():
@@ -264,7 +263,7 @@ def test_a_long_call_is_never_unfolded():
     """Tiles of any level and a sampled overview of 20,000 tokens need a few megabytes, where the matrix would be 1.6
     GB.
     """
-    q, k = np.random.default_rng(0).standard_normal((2, 1, 20_000, 8), np.float32).astype(ml_dtypes.bfloat16)
+    q, k = normal(2, 1, 20_000, 8, dtype=ml_dtypes.bfloat16)
     call = recorded(q, k, mask=rg.causal() & rg.window(500), engine="auto")
     tracemalloc.start()
     for level, row in ((0, 60), (2, 10), (5, 1), (7, 0)):

@@ -14,6 +14,7 @@ from regard.lens.viewer import embed
 from regard.lens.viewer.queries import about
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, share
+from tests.support.engines import normal
 from tests.support.page_map import Map
 
 
@@ -152,7 +153,7 @@ def test_the_table_has_all_numbers(home):
 @pytest.fixture(scope="module")
 def plain(kept_open):
     """A page of a causal run of two heads over the words a b a c: one row has a duplicate and an induction key."""
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 4, 8), dtype=np.float32)
+    q, k = normal(2, 2, 4, 8)
     run = rg.look(q, k=k, mask=rg.causal(), tokens=list("abac"), measures={"late": rg.key > 1})
     return kept_open(run), run
 

@@ -13,6 +13,7 @@ from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
 from tests.lens.page.colors import distance, logarithmic, tint
 from tests.support.browser import example, fault
 from tests.support.browser import share as first_share
+from tests.support.engines import normal
 from tests.support.page_map import BEGIN, DIGITS, Map, share
 
 
@@ -131,8 +132,7 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
     """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, and in the
     reader; the page says that these are not the model's numbers.
     """
-    draw, sinks = np.random.default_rng(0).standard_normal, np.array([3.0], np.float32)
-    q, k = draw((2, 1, 6, 8), dtype=np.float32)
+    (q, k), sinks = normal(2, 1, 6, 8), np.array([3.0], np.float32)
     run = of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])
     chart = Map(opened(run))
     chart.tab.evaluate(
@@ -216,7 +216,7 @@ def test_words_say_the_mean_of_the_other_rows_and_what_a_key_moves(opened):
     """Next to the weight of the pinned cell, and of the one under the pointer: the mean of the rows that may attend to
     the key, and p · ‖v‖ as a share of its row's sum; of a masked cell nothing.
     """
-    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
+    q, k, v = normal(3, 2, 12, 8)
     view = opened(of_arrays(q, k, v, mask=rg.causal()), "#head=1&query=9&key=4")
     chart = Map(view)
     p = rg.attention_weights(q, k, mask=rg.causal())[1]

@@ -13,6 +13,7 @@ from regard.lens.runs.figures import of_weights
 from regard.lens.viewer.html import SCRIPTS, _part
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, fault, near, share
+from tests.support.engines import normal
 from tests.support.page_map import BEGIN
 
 SENTENCE = ("[CLS]", " The", " animal", " did", "n", "'", "t", " cross", " the", " street", ".", "\n", " It", " was")
@@ -271,7 +272,7 @@ def test_the_list_shows_what_each_key_moves(opened):
     """The share of the key in Σ p‖v‖ of the whole row, also for the rows of a key, and where a row is stored in part;
     nothing for several keys.
     """
-    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
+    q, k, v = normal(3, 2, 12, 8)
     run = rg.look(q, k=k, v=v * np.geomspace(0.1, 5, 12, dtype=np.float32)[:, None])
     view = opened(run, "#head=1&query=7")
     moved = run.calls[0].weights()[1] * run.calls[0].lengths[1]
@@ -291,7 +292,7 @@ def test_partly_stored_rows_move_what_the_model_computed(opened):
     """The share that a key moves is that of the whole row, and a number of keys that may be too large says so. Only the
     lines of the text that are on the screen exist.
     """
-    q, k, v = np.random.default_rng(0).standard_normal((3, 12, 900, 16), dtype=np.float32)
+    q, k, v = normal(3, 12, 900, 16)
     run = rg.look(6 * q, k=k, v=v * np.geomspace(0.1, 5, 900, dtype=np.float32)[:, None], mask=rg.causal())
     view = opened(run, "#call=0&head=3&query=700")
     row = run.calls[0].weights([700], None, [3])[0, 0]

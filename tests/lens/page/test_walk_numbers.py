@@ -16,6 +16,7 @@ from regard.lens.viewer import embed, page
 from regard.lens.viewer.server import Server
 from tests.lens.page.test_walk import HALF, all_steps
 from tests.support.browser import Opened
+from tests.support.engines import normal
 
 TEXT = "The animal didn't cross the street because it was too tired."
 LAYER, HEAD, ROW = 3, 1, 10  # where the page opens
@@ -223,7 +224,7 @@ def test_the_outputs_of_all_heads_and_of_the_layer(view, exact):
 
 def test_numbers_of_very_different_sizes_keep_the_promise(opened):
     """Vectors with very small or very large numbers, which half precision cannot hold."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 6, 8)).astype(np.float32)
+    q, k, v = normal(3, 1, 6, 8)
     q[0, 1], k[0, 2], v[0, 3], v[0, 4, 0] = q[0, 1] * 1e-7, k[0, 2] * 1e-8, v[0, 3] * 1e9, 1e-12
     view = opened(rg.look(q, k=k, v=v))
     promise = "weights are stored with a relative error of at most 0.02 %, vectors with at most 0.05 %."
