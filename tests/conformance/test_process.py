@@ -3,13 +3,11 @@ process behind; and a call after it is answered as if it had not happened.
 """
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +22,10 @@ from regard.laws.call import Call
 from regard.sandbox.frames import packed, unpacked
 from tests.conformance import misbehaving
 from tests.support.engines import normal
+from tests.support.processes import descendants, marked, without
 
 FILE = Path(misbehaving.__file__)
 LIMIT = 0.5
-MARK = "REGARD_TEST_MARK"
 RIGHT = ("ok", "")
 PRINTED = r"first line | the \x1b[31mlast words"
 
@@ -49,37 +47,6 @@ def expected(each: Call) -> np.ndarray:
 def close(got: np.ndarray, each: Call) -> bool:
     """The same NumPy computation, in another process."""
     return got.shape == expected(each).shape and np.abs(got - expected(each)).max() < 1e-6
-
-
-def descendants(mark: str) -> list[str]:
-    """The processes that inherited a variable of the environment."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                found.append(f"{entry.name}: {(entry / 'cmdline').read_bytes()!r}")
-        except OSError:
-            continue
-    return found
-
-
-def without(mark: str) -> list[str]:
-    """Those that are left after a moment; a killed process may still be listed."""
-    end = time.monotonic() + 60
-    while (left := descendants(mark)) and time.monotonic() < end:
-        time.sleep(0.01)
-    return left
-
-
-@contextmanager
-def marked():
-    """A variable of the environment; at the end no process has it."""
-    mark = secrets.token_hex(8)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(MARK, mark)
-        yield mark
-    if sys.platform == "linux":
-        assert without(mark) == []
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def chapters(tmp_path):
 def client(folder, chapters):
     """A client of a server of the small course."""
     with server.CourseServer(folder, chapters) as running:
-        yield Client(running.address)
+        yield Client(running)
 
 
 def save(folder, code):
@@ -121,7 +121,7 @@ def test_a_program_runs_once_and_its_failure_is_told(tmp_path, monkeypatch):
     }
     more = "".join(f"\n```python reveal {name}\n{code}\n```\n" for name, code in codes.items())
     with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters", more)) as running:
-        client = Client(running.address)
+        client = Client(running)
         with ThreadPoolExecutor(2) as pool:
             given = [*pool.map(lambda name: client.post("run", name), ["noted"] * 2)]
         assert given == [{"text": "5\n"}] * 2 and runs.read_text() == "once"
@@ -364,7 +364,7 @@ def test_a_folder_that_cannot_be_written_is_told(folder, chapters, monkeypatch):
         raise learn_progress.refuse("learn", "it cannot be written", str(folder), "another", "name another")
 
     with server.CourseServer(folder, chapters) as running:
-        client = Client(running.address)
+        client = Client(running)
         monkeypatch.setattr(learn_progress, "_locked", denied)
         assert client.ask("03-scores.html")[0] == 200
         assert "it cannot be written" in client.refused("answer", key="3/size", given="8")
