@@ -116,7 +116,7 @@ def differentiable(adapter):
     axes = {"SBHD": "sbhd", "BSHD": "bshd", "BSD": "bshd", "THD": "bshd"}.get(layout, "bhsd")
     missing = {"HSD": 1, "THD": 1, "SD": 2}.get(layout, 0)  # axes of size 1
 
-    def attention(q, k, v, mask=None, sinks=None, heads=None):
+    def attention(q, k, v, mask=0, sinks=None, heads=None, cu_seqlens_q=None, cu_seqlens_k=None):
         rows, depth = q.shape[:-1], q.shape[-1] // (heads or 1)
         q, k, v = (x.reshape((1,) * missing + tuple(x.shape)) for x in (q, k, v))
         if layout == "BSD":
