@@ -1,5 +1,5 @@
 """A served page takes other texts and changed rules: the runs that it makes, what it refuses, and the page in a real
-browser. The rules themselves: `Run.changed` against attention in NumPy.
+browser. The rules themselves: `Run.changed` against `attention_weights`.
 """
 
 import base64
@@ -20,12 +20,10 @@ from tests.support.browser import Opened, example, fault
 WIDE = SENTENCE.replace("tired", "wide")
 
 
-def attended(call, head, *, temperature=1.0, scale=None, allowed=None):
-    """The weights of a head by the definition: softmax of scale · q · kᵀ / temperature over the allowed keys."""
-    q, k = call.q[head].astype(float), call.k[head * len(call.k) // len(call.q)]
-    p = np.exp((call.scale if scale is None else scale) * q @ k.T / temperature)
-    p *= call.allowed(heads=head)[0] if allowed is None else allowed
-    return p / p.sum(-1, keepdims=True)
+def attended(call, *, temperature=1.0, scale=None, **more):
+    """The weights of the law with changed rules, on the recorded q and k."""
+    rules = {"mask": call.mask, "scale": (call.scale if scale is None else scale) / temperature} | more
+    return rg.attention_weights(call.q, call.k, **rules)
 
 
 def made(client, what, **given):
@@ -59,20 +57,20 @@ def texts():
 
 
 @pytest.mark.parametrize(
-    ("change", "rules"),
+    "change",
     [
-        ({"temperature": 0.5}, {"temperature": 0.5}),
-        ({"temperature": 3.0, "scale": 0.1}, {"temperature": 3.0, "scale": 0.1}),
-        ({"mask": None}, {"allowed": np.ones((12, 12), bool)}),
-        ({"mask": rg.causal() & rg.window(3)}, {"allowed": np.tri(12, dtype=bool) & ~np.tri(12, k=-3, dtype=bool)}),
+        {"temperature": 0.5},
+        {"temperature": 3.0, "scale": 0.1},
+        {"mask": None},
+        {"mask": rg.causal() & rg.window(3)},
     ],
 )
-def test_changed_runs_have_the_weights_of_the_changed_rules(change, rules):
-    """Weights, the figures of rows, and Σ p v are those of softmax with the changed rules, on the recorded q, k, v."""
+def test_changed_runs_have_the_weights_of_the_changed_rules(change):
+    """Weights, the figures of rows, and Σ p v are those of the law with the changed rules, on the recorded q, k, v."""
     run, _ = example(12, 2, 4, rg.causal(), groups=2)
     changed = run.changed(**change)
     for before, after in zip(run.calls, changed.calls, strict=True):
-        p = np.stack([attended(before, head, **rules) for head in range(4)])
+        p = attended(before, **change)
         for found, exact in (
             (after.weights(), p),
             (after.rows["maximum"], p.max(-1)),
@@ -116,8 +114,8 @@ def test_changed_rules_are_a_new_run(rules):
     run, client = rules
     new = made(client, "rules", n=0, temperature=0.25, scale=None, mask="recorded", call=0)
     assert new["number"] == 1 and new["run"].keys() == {"calls", "facts", "findings", "python"}
-    row_near(client, "1/1/2/11", attended(run.calls[1], 2, temperature=0.25)[11])
-    row_near(client, "0/1/2/11", attended(run.calls[1], 2)[11])
+    row_near(client, "1/1/2/11", attended(run.calls[1], temperature=0.25)[2, 11])
+    row_near(client, "0/1/2/11", attended(run.calls[1])[2, 11])
     for mask, width in (("causal window", 2), ("window", 3), ("causal", None), ("none", None)):
         number = made(client, "rules", n=0, mask=mask, window=width, call=0)["number"]
         near = np.arange(12) - 6
@@ -206,8 +204,7 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     view.tab.select_option("#live-mask", "causal")
     until(view, f"state.run > {number}")
     assert view.state("query") == 9
-    causal = np.tri(*call.shape[1:], dtype=bool)
-    np.testing.assert_allclose(row_of(view), attended(call, 1, allowed=causal)[9], **close)
+    np.testing.assert_allclose(row_of(view), attended(call, mask=rg.causal())[1, 9], **close)
     address = view.address()
     assert "mask=causal" in address and "text=" in address and "run=" not in address
     again = Opened(chromium, texts.address, address)

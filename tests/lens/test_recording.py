@@ -376,17 +376,12 @@ def test_a_model_that_stops_is_refused():
 
 @pytest.mark.parametrize(("instead", "said"), [(None, "NaN"), (0.0, "0"), (0.5, "something else")])
 def test_rows_that_attend_nothing_are_told(instead, said):
-    """What a module gives for rows that may attend nothing is noted: 0, NaN, or something else."""
+    """What a module gives for rows that may attend nothing is noted: 0, NaN, or something else. (An average:
+    test_embed.)
+    """
 
     def attend(x):
         p = (x @ x.mT).masked_fill(torch.arange(4)[:, None] == 0, float("-inf")).softmax(-1)
         return (p if instead is None else p.nan_to_num(instead)) @ x
 
     assert look(attend, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == said
-
-
-def test_an_average_for_rows_that_attend_nothing_is_told():
-    """The models' own code of transformers gives an average of values there, regard 0."""
-    for implementation, said in (("eager", "an average of values"), ("regard", "0")):
-        model = built("llama", implementation)
-        assert look(model, inputs=inputs_of(model), entry=1).calls[0].notes["empty"] == said

@@ -315,23 +315,10 @@ def test_notes_have_their_place(client, folder):
 # ---- waiting for changes ---------------------------------------------------------------------------------------------
 
 
-def test_who_waits_hears_of_a_change_at_once(client, folder):
-    """An answer elsewhere, a terminal's change; who knows less is answered at once."""
-    known = client.changes(10**9)["version"]
-    with ThreadPoolExecutor(2) as pool:
-        for number in range(2):
-            waiting = pool.submit(client.changes, known)
-            time.sleep(0.5)
-            assert not waiting.done()
-            with changing(folder) as progress:
-                progress.exercise("3/scores")["hints"] = number + 1
-            found = waiting.result(5)
-            assert found["progress"]["exercises"]["3/scores"]["hints"] == number + 1 and found["version"] > known
-            known = found["version"]
-
-
 def test_who_waits_is_answered_in_any_case(client, monkeypatch):
-    """After a while, with what is known; so nothing waits for a page that is gone."""
+    """After a while, with what is known; so nothing waits for a page that is gone. (At once if something has changed:
+    test_served_page.)
+    """
     monkeypatch.setattr(server, "WAIT", 0.5)
     known = client.changes(10**9)["version"]
     assert client.changes(known)["version"] == known

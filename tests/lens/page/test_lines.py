@@ -148,8 +148,3 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
     sure = view.asks("row", 0, 0, 0, 30)["sure"]
     assert dashed and all(mean == (not sure[j]) for j, mean in dashed)
     assert "dashed lines are means" in view.text("#lines-note")
-
-
-def test_the_lines_fit_the_window(home):
-    """Nothing is cut off."""
-    home[0].fits(360, 900)

@@ -95,25 +95,8 @@ def test_the_map_is_driven_by_the_keyboard(home):
     assert chart.view.state("pins") == []  # the pinned row is no further pin of itself
 
 
-def test_the_wheel_zooms_where_the_pointer_is_and_leaves_the_page_to_be_scrolled(home):
-    """With Ctrl the cell under the pointer stays under it; otherwise the page scrolls and the map stays."""
-    chart, _ = home
-    chart.tab.mouse.move(*chart.at(8, 8))
-    chart.tab.mouse.wheel(0, -300)
-    chart.view.settled()
-    assert chart.view.state("view") is None
-    x, y = chart.at(8, 8)
-    chart.tab.mouse.move(x, y)
-    chart.tab.keyboard.down("Control")
-    chart.tab.mouse.wheel(0, -80)
-    chart.tab.keyboard.up("Control")
-    chart.view.settled()
-    assert chart.seen()["span"] == pytest.approx(6, rel=0.01)
-    assert chart.at(8, 8) == pytest.approx((x, y), abs=chart.seen()["kx"] * 0.51)
-
-
 def test_dragging_moves_the_map_with_the_pointer(home):
-    """What was under the pointer stays under it, to the edges of the matrix; the small map leads back."""
+    """What was under the pointer stays under it, to the edges of the matrix."""
     chart, exact = home
     chart.view.choose(view={"row": 4, "column": 3, "span": 5})
     before = chart.seen()
@@ -124,8 +107,6 @@ def test_dragging_moves_the_map_with_the_pointer(home):
     for _ in range(2):
         chart.drag((8, 7), (6, 5))
     assert chart.seen()["column"] == pytest.approx(7, abs=1e-6)  # 12 keys, 5 across: the last one is at the edge
-    chart.view.click("#minimap", position={"x": 60, "y": 90})
-    assert chart.seen()["column"] + 2.5 == pytest.approx(6, abs=0.15)
 
 
 def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_share(opened):

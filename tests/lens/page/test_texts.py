@@ -33,10 +33,11 @@ def read(kept_open):
     def reading(name):
         run = rg.look(None, TEXTS[name])
         view = kept_open(run)
-        view.reach("walk")
-        view.reach("pair")
+        for part in ("walk", "pair", "lines"):
+            view.reach(part)
         view.tab.evaluate(
-            "walk.set({ all: true }); document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+            """walk.set({ all: true, tabled: true });
+            document.querySelectorAll("details").forEach((each) => { each.open = true; })"""
         )
         return view, run
 

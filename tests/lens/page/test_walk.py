@@ -241,11 +241,6 @@ def test_what_was_written(opened):
     assert [Map(seen).pixel(row, 1)[3] for row in (5, 6)] == [255, 0]
     seen.click("#steps-on")
     assert "not among the stored candidates" in seen.text("#steps-said")
-    seen.click("#steps-play")
-    seen.tab.wait_for_selector("#steps-play[aria-label=play]")  # it begins anew and ends by itself
-    assert seen.state("step") == 2
-    seen.click("#steps-whole")
-    assert seen.state("step") is None and not seen.tab.query_selector("#words .later")
 
 
 def test_the_laws_are_explained_on_the_spot(walked):

@@ -284,9 +284,3 @@ def test_what_the_matrices_add_to_the_page(run):
 def test_the_page_of_the_shortest_text_is_small():
     """Scripts, styles and matrices, which are there for any text, take less than 450 kB."""
     assert 250_000 < len(page(rg.look(text="Hi")).encode()) <= 450_000
-
-
-def test_nothing_is_cut_off(view):
-    """With every step open and the table of products."""
-    view.tab.evaluate("walk.set({ tabled: true })")
-    view.fits(360, 900)
