@@ -66,11 +66,16 @@ def session():
 # What the function does → status, part of the words, part of the events.
 FATAL = {
     "hangs_in_python": ("timeout", f"did not return in {LIMIT:g} s", ""),
-    "hangs_with_the_interpreter_lock": ("timeout", "did not return", ""),
-    "hangs_and_ignores_signals": ("timeout", "did not return", ""),
-    "hangs_with_children": ("timeout", "did not return", ""),
-    "stops_itself": ("timeout", "did not return", ""),
-    "returns_an_array_that_hangs": ("timeout", "did not return", ""),
+    **dict.fromkeys(
+        (
+            "hangs_with_the_interpreter_lock",
+            "hangs_and_ignores_signals",
+            "hangs_with_children",
+            "stops_itself",
+            "returns_an_array_that_hangs",
+        ),
+        ("timeout", "did not return", ""),
+    ),
     "segfaults": ("crashed", "SIGSEGV", ""),
     "exits_after_a_message": ("crashed", f"exit status 0; it printed: {PRINTED}", "printed 31 bytes"),
     "kills_itself": ("crashed", "SIGKILL (out of memory?)", ""),
@@ -87,12 +92,20 @@ SURVIVED = {
     "raises_a_megabyte": ("raised", "ValueError: xxxx", ""),
     "raises_control_characters": ("raised", r"ValueError: wrong \x1b[2Jshape\x07\u202e", ""),
     "raises_what_cannot_be_printed": ("raised", "Unprintable, whose message cannot be read", ""),
-    "forks_and_both_return": (*RIGHT, "started a process"),
-    "forks_in_c_and_both_return": (*RIGHT, ""),
-    "leaves_a_daemon": (*RIGHT, "started a process"),
-    "leaves_a_program": (*RIGHT, "started a process"),
-    "runs_a_shell_command": (*RIGHT, "started a process"),
-    "starts_a_thread": (*RIGHT, ""),
+    **dict.fromkeys(
+        ("forks_and_both_return", "leaves_a_daemon", "leaves_a_program", "runs_a_shell_command"),
+        (*RIGHT, "started a process"),
+    ),
+    **dict.fromkeys(
+        (
+            "forks_in_c_and_both_return",
+            "starts_a_thread",
+            "closes_its_output",
+            "replaces_its_output",
+            "hangs_at_exit",
+        ),
+        (*RIGHT, ""),
+    ),
     "leaves_a_thread": (*RIGHT, "left a thread running"),
     "prints_a_gigabyte": (*RIGHT, "printed 1,073,741,824 bytes"),
     "writes_a_file": (*RIGHT, "wrote to the file /"),
@@ -109,9 +122,6 @@ SURVIVED = {
     "returns_objects": ("unreadable", "object", ""),
     "returns_a_hostile_object": ("unreadable", "Hostile", ""),
     "returns_a_hostile_array": ("unreadable", "SystemExit: 8", ""),
-    "closes_its_output": (*RIGHT, ""),
-    "replaces_its_output": (*RIGHT, ""),
-    "hangs_at_exit": (*RIGHT, ""),
 }
 
 
