@@ -65,25 +65,25 @@ def test_numbers_as_people_type_them(number, texts):
     assert found == pytest.approx([number] * len(texts), rel=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "",
-        " ",
-        "eight",
-        "1/0",
-        "1/2/3",
-        "8 or 9",
-        "--8",
-        "1e999999999",
-        "10^10^10",
-        "10^99999",
-        "()",
-        "%",
-        "1,2,3",
-        "0x10",
-    ],
+NO_NUMBERS = (
+    "",
+    " ",
+    "eight",
+    "1/0",
+    "1/2/3",
+    "1//2",
+    "8 or 9",
+    "--8",
+    "√-2",
+    "1e",
+    "1e999999999",
+    "10^10^10",
+    "10^99999",
 )
+NO_NUMBERS += ("()", "%", "5 %%", "1,2,3", "0x10", "= 4")
+
+
+@pytest.mark.parametrize("typed", NO_NUMBERS)
 def test_what_is_not_a_number(typed):
     """The message says what was typed, and what to type."""
     with pytest.raises(Unreadable, match="is not a number; type one such as 8, "):

@@ -2,8 +2,6 @@
 
 from regard.learn.chapter import Question
 
-__all__ = ["typed"]
-
 
 def typed(question: Question, right: bool) -> list[str]:
     """The lines of a right, or a wrong, answer."""

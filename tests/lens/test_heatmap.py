@@ -77,7 +77,7 @@ def test_a_pooled_picture_adds_up(monkeypatch):
     """Cells of a pooled picture are means over rows of sums over keys, and the title's text says how large they are,
     and which rows they are made of where computing all would take long. (Samples: test_tiles, as regions.)
     """
-    p = weights(n=90, heads=2)
+    p = weights(n=90)
     part = run_of(p).calls[0], 1, range(20, 80), range(7, 90), 6
     cut, size = 7 + np.arange(6) * 83 // 6, "cells of 10 × 13.83 pairs: mean of rows, sum of keys"
     found = matrix_figure(*part)

@@ -40,7 +40,7 @@ def row_near(client, address, exact):
 @pytest.fixture
 def rules():
     """A server of a run of random heads, without a model, and a client."""
-    run, _ = example(12, 2, 3, rg.causal())
+    run, _ = example(12, mask=rg.causal())
     with server.Server(run) as running:
         yield run, Client(running)
 
@@ -84,7 +84,7 @@ def test_changed_runs_have_the_weights_of_the_changed_rules(change):
 def test_rules_that_read_the_head_keep_their_heads():
     """Calls are computed together where their rules are the same for every head; others are not mixed up."""
     slope = rg.score - 0.3 * rg.head * (rg.query - rg.key)
-    run, exact = example(12, 2, 3, rg.causal(), score=slope)
+    run, exact = example(12, mask=rg.causal(), score=slope)
     changed = run.changed(temperature=2.0)
     for before, after in zip(exact, changed.calls, strict=True):
         p = np.sqrt(before.astype(np.float64))  # softmax(s / 2) ∝ √softmax(s)
@@ -96,7 +96,7 @@ def test_rules_that_read_the_head_keep_their_heads():
 
 def test_changes_that_are_no_rules_are_refused_together():
     """Every problem is in one message; a call without q and k is refused by its name."""
-    run, _ = example(12, 2, 3)
+    run, _ = example(12)
     with pytest.raises(rg.Refused) as error:
         run.changed(temperature=0, scale=float("nan"), mask="diagonal", calls=[7])
     for part in ("temperature is not a positive number", "scale is not a number", "unknown mask", "no such call"):
@@ -222,7 +222,7 @@ def test_a_page_without_a_model_keeps_what_a_switch_of_rules_does_not_touch(chro
     """The list of heads, the text and what the page opens on are built once. A refused temperature or window gives way
     to the value that is used, and the page says what is expected; so it does of a server that was stopped.
     """
-    with server.Server(example(12, 2, 3)[0]) as running:
+    with server.Server(example(12)[0]) as running:
         view = Opened(chromium, running.address)
         view.tab.evaluate("window.option = document.querySelector('#map-head option')")
         view.tab.select_option("#live-mask", "none")

@@ -17,7 +17,7 @@ from tests.support.engines import normal
 
 def test_a_pair_is_asked_of_every_call_between_its_axes():
     """Every head of every call over the two axes answers; calls between others do not."""
-    run, exact = example(8, layers=3, keys=12)
+    run, exact = example(layers=3, keys=12)
     elsewhere = fault(run, call=1, keys="text", k=run.calls[1].k[:, :8], v=run.calls[1].v[:, :8])
     found = answers.pair(elsewhere, "text", "source", 3, 10)
     assert [(each["call"], each["allowed"].all()) for each in found] == [(0, True), (2, True)]

@@ -38,7 +38,7 @@ def test_one_of_everything_is_singular():
     axes = {"1 position": run.axes["text"]}
     call = dataclasses.replace(run.calls[0], queries="1 position", keys="1 position")
     assert "1 head · 1 position\n" in printed(dataclasses.replace(run, axes=axes, calls=(call,)))
-    several = printed(example(12, 2, 3, keys=9)[0], 60)
+    several = printed(example(12, keys=9)[0], 60)
     assert "2 attention calls × 3 heads · 12 tokens · 9 source" in several
     assert "1 more key" in several and "1 more keys" not in several
     assert "entropy, % of the maximum possible\n" in re.sub(" +\n", "\n", several)

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 from tests import ROOT
 from tests.support import client
 
-__all__ = ["Client", "alone", "children"]
-
 
 class Client(client.Client):
     """Asks the server of the course."""

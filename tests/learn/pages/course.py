@@ -12,7 +12,6 @@ from tests.learn.chapter_files import HEAD, SCORES
 for package in server.PACKAGES:
     pytest.importorskip(package, reason=f"{package} is not installed")
 
-__all__ = ["RIGHT", "WRONG", "small_course"]
 
 THREE = '''
 # Scores

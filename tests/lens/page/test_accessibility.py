@@ -30,7 +30,7 @@ def with_faults():
 
 def of_two_runs():
     """The comparison of two runs, one of which has other tokens."""
-    return page(*(example(8, tokens=["[CLS]", *(f" {word}{i}" for i in range(7))])[0] for word in ("word", "term")))
+    return page(*(example(tokens=["[CLS]", *(f" {word}{i}" for i in range(7))])[0] for word in ("word", "term")))
 
 
 def no_violation(view):

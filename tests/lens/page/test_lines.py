@@ -6,7 +6,7 @@ import pytest
 import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.viewer import embed
-from tests.support.browser import example, fault, share
+from tests.support.browser import example, share, spoiled
 
 LEAST = 0.005  # the smallest weight that has a line
 DRAWN = """() => [...document.querySelectorAll("#lines-svg line")]
@@ -137,9 +137,7 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
     monkeypatch.setattr(embed, "WHOLE", 1)
     monkeypatch.setattr(embed, "FULLEST", 4)
     run, exact = example(n=60, layers=1, heads=1, mask=rg.causal())
-    given = np.array(exact[0], np.float32)
-    given[0, 34, 2], given[0, 36, 39] = np.nan, 0.3
-    view = opened(fault(run, given=given, q=None, k=None), "#query=30")
+    view = opened(spoiled(run, exact[0], {(0, 34, 2): np.nan, (0, 36, 39): 0.3}), "#query=30")
     view.reach("lines")
     kinds = view.each("#lines-svg line[class]", "[node.parentNode.dataset.row, node.className.baseVal]")
     assert sorted(kinds) == [["34", "nan"], ["36", "leak"]]

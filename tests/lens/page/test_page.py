@@ -301,7 +301,7 @@ def test_a_page_opens_on_a_fault(opened):
     """In the head, and the row if it is known, of the first fault; of warnings and notes only if nothing is wrong, nor
     of faults in layers that a run does not have.
     """
-    run, _ = example(n=12, layers=2, heads=3)
+    run, _ = example(n=12)
     first = choose(run)
     call, head = (first.call + 1) % 2, (first.head + 1) % 3
     warning, one = finding("warning", call=call, head=first.head, row=0), finding(call=call, head=head, row=6)

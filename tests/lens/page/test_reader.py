@@ -24,7 +24,7 @@ SPECIAL = np.array([token[0] == "[" for token in SENTENCE])
 @pytest.fixture(scope="module")
 def seen(kept_open):
     """A page of two causal layers of three heads over a sentence, and the exact weights of each."""
-    run, exact = example(len(SENTENCE), 2, 3, tokens=SENTENCE, mask=rg.causal())
+    run, exact = example(len(SENTENCE), tokens=SENTENCE, mask=rg.causal())
     return kept_open(run), exact
 
 
