@@ -37,6 +37,7 @@ FIELDS = {"number": NUMBER, "shape": SHAPE, "choice": CHOICE, "pairs": PAIRS, "t
 
 TYPED = {
     2: ["+2"],
+    4: ["= 4"],
     5: ["5."],
     8: [" 8.0 ", "~8", "≈ 8"],
     8.5: ["8,5"],
@@ -80,7 +81,7 @@ NO_NUMBERS = (
     "10^10^10",
     "10^99999",
 )
-NO_NUMBERS += ("()", "%", "5 %%", "1,2,3", "0x10", "= 4")
+NO_NUMBERS += ("()", "%", "5 %%", "1,2,3", "0x10")
 
 
 @pytest.mark.parametrize("typed", NO_NUMBERS)
