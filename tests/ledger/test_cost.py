@@ -299,14 +299,14 @@ class Own(torch.nn.Module):
     def __init__(self, order: str, name: str):
         super().__init__()
         parts = {
-            "parameter": lambda: self.register_parameter("places", torch.nn.Parameter(torch.zeros(1, 64, 32))),
-            "places": lambda: self.add_module("numbers", torch.nn.Embedding(64, 32)),
-            "tokens": lambda: self.add_module("first", torch.nn.Embedding(50, 32)),
-            "features": lambda: self.add_module("first", torch.nn.Linear(24, 32)),
-            "body": lambda: self.add_module("body", torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)),
+            "parameter": ("places", torch.nn.Parameter(torch.zeros(1, 64, 32))),
+            "places": ("numbers", torch.nn.Embedding(64, 32)),
+            "tokens": ("first", torch.nn.Embedding(50, 32)),
+            "features": ("first", torch.nn.Linear(24, 32)),
+            "body": ("body", torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)),
         }
         for part in order.split():
-            parts[part]()
+            setattr(self, *parts[part])
         self.forward = (lambda input_ids: self.run(input_ids)) if name == "input_ids" else (lambda x: self.run(x))
 
     def run(self, x):

@@ -101,9 +101,6 @@ def test_what_a_page_starts_from_is_harmless_json():
     assert [len(found["axes"]["text"][name]) for name in ("tokens", "gap", "special")] == [len(HOSTILE)] * 3
     (about,) = found["calls"]
     assert about["notes"] == {"scale": None, shown: [shown, [1, None]]}
-    assert about["figures"]["entropy"] == pytest.approx(call.figures["entropy"], rel=1e-4)
-    assert about["kept"] == {"v": True, "x": True, "out": True}
-    assert (about["heads"], about["Q"], about["K"], about["only_weights"]) == (3, *grid[1:] * 2, False)
 
 
 def test_a_head_that_sees_nothing_has_no_figures():

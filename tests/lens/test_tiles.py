@@ -121,16 +121,6 @@ def test_tiles_agree_with_the_law(case, small):
         judge(*case)
 
 
-def test_streamed_tiles_of_usual_rules(monkeypatch):
-    """Grouped heads, several tiles along both sides, and cells that reach beyond the matrix."""
-    monkeypatch.setattr(tiles, "SMALL", 0)
-    q, k = normal(4, 150, 24), normal(2, 190, 24, seed=1)
-    sinks = np.array([[2.0], [-1.0], [0.0], [5.0]])
-    call = recorded(q, k, mask=rg.causal() & (rg.key % 4 != rg.head), score=rg.alibi(4), sinks=sinks, query_start=7)
-    for head, level, size in ((0, 0, 100), (3, 2, 16), (1, 6, 2)):
-        judge(call, head, level, size)
-
-
 def test_what_is_not_a_number_is_seen_where_it_is_attended(small):
     """A row that attends a NaN is NaN in the cells where it attends; masked cells stay 0."""
     q, k = normal(2, 1, 40, 8)

@@ -89,10 +89,6 @@ def test_an_edge_lays_one_run_over_the_other(home):
     kind of comparison is chosen by keyboard, too.
     """
     first, _, *both = home
-    first.tab.focus("#compare-mode [value=side]")
-    first.view.press("ArrowRight")
-    assert first.view.state("compare") == "difference"
-    first.tab.evaluate("document.activeElement.blur()")
     first.view.press("c", "c")
     assert "compare=swipe" in first.view.address()
     first.view.choose(query=11)
