@@ -16,7 +16,7 @@ from tests.support.command import SRC, regard
 from tests.support.engines import normal
 
 
-def of_a_process(code, *arguments, **more) -> str:
+def of_a_process(code, *arguments, **more):
     """What a Python program prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SRC, str(ROOT)])}
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, env=environment, **more)

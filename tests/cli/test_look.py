@@ -22,7 +22,7 @@ module = sys.modules["regard.cli.look"]  # the package has a function of this na
 WORDS = ("[CLS]", "the", " animal", " sat", "</script>", "\x1b[31m", "[SEP]")
 
 
-def recorded(folder, n=7, **rules) -> Run:
+def recorded(folder, n=7, **rules):
     """A run of a toy of two layers in a folder."""
     tokens = WORDS if n == len(WORDS) else [f" {i}" for i in range(n)]
     arrays = normal(2, 2, 3, n, 8)
@@ -30,14 +30,14 @@ def recorded(folder, n=7, **rules) -> Run:
     return Run("toy", "words", runs[0].axes, tuple(run.calls[0] for run in runs)).save(folder)
 
 
-def refused_late(*arguments) -> str:
+def refused_late(*arguments):
     """As `refused`, where a summary may have been printed before."""
     status, _, err = regard(*arguments)
     assert status == 2
     return err
 
 
-def runs_of(page: Path) -> list[dict]:
+def runs_of(page):
     """The data of the runs of a page."""
     return json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])["runs"]
 

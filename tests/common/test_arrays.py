@@ -30,12 +30,12 @@ class Unknown:
     """An object without numbers."""
 
 
-def arrays(seed: int, dtype=np.float32) -> np.ndarray:
+def arrays(seed, dtype=np.float32):
     """q, k and v."""
     return normal(3, 2, 6, 8, seed=seed, dtype=dtype)
 
 
-def refusal(*call, **named) -> rg.Refused:
+def refusal(*call, **named):
     """The refusal of a call."""
     with pytest.raises(rg.Refused) as caught:
         rg.attention(*call, **named)
@@ -152,7 +152,7 @@ def test_a_custom_operator_in_a_rule():
     """torch does not know what an operator of the user's own computes, so the fix is to write it out."""
 
     @torch.library.custom_op("regard_tests::doubled", mutates_args=())
-    def doubled(x: torch.Tensor) -> torch.Tensor:
+    def doubled(x):
         return 2 * x
 
     for rule in (doubled, torch.ops.regard_tests.doubled, torch.ops.regard_tests.doubled.default):

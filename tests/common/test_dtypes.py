@@ -41,7 +41,7 @@ NAMES = {
 WORD = re.compile(r"\b(?:b?float16|BF16|F16)\b")
 
 
-def named(text: str) -> set[str]:
+def named(text):
     """16-bit dtypes that code names, in strings and as attributes; doc strings, comments and the help of options may
     speak of them.
     """

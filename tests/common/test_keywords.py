@@ -22,7 +22,7 @@ FUNCTIONS = [
 ARRAYS = np.zeros((2, 4, 8), np.float32)
 
 
-def misspelt(word: str, draw: random.Random) -> str:
+def misspelt(word, draw):
     """The word with two neighbors exchanged, a character twice, or one left out."""
     at = draw.randrange(len(word) - 1)
     return draw.choice(
@@ -34,7 +34,7 @@ def misspelt(word: str, draw: random.Random) -> str:
     )
 
 
-def arguments(function) -> list:
+def arguments(function):
     """As many arguments as the function requires."""
     required = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
     return [ARRAYS for each in required if each.kind is not each.KEYWORD_ONLY]

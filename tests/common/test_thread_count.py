@@ -18,7 +18,7 @@ from regard.common.thread_count import MOST, count, limit, quota
 from tests.support.waiting import HANG
 
 
-def fresh(*words: str, **environment: str) -> list[str]:
+def fresh(*words, **environment):
     """The words that a new process of Python prints."""
     kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", thread_count.VARIABLE)}
     words = [sys.executable, *map(textwrap.dedent, words)]

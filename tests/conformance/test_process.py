@@ -30,21 +30,21 @@ RIGHT = ("ok", "")
 PRINTED = r"first line | the \x1b[31mlast words"
 
 
-def call(**changes) -> Call:
+def call(**changes):
     q, k, v = normal(3, 1, 2, 4, 8)
     return Call(**{"q": q, "k": k, "v": v} | changes)
 
 
-def act(name: str) -> Call:
+def act(name):
     """A call that makes the function do this."""
     return call(scale=100.0 + [each.__name__ for each in misbehaving.ACTS].index(name))
 
 
-def expected(each: Call) -> np.ndarray:
+def expected(each):
     return misbehaving.right(each.q, each.k, each.v).astype(np.float64)
 
 
-def close(got: np.ndarray, each: Call) -> bool:
+def close(got, each):
     """The same NumPy computation, in another process."""
     return got.shape == expected(each).shape and np.abs(got - expected(each)).max() < 1e-6
 
@@ -172,7 +172,7 @@ def test_the_end_between_two_calls_is_not_the_second_call_s(mark):
     assert answer.events[0] == "the process ended after the previous call"
 
 
-def written(folder: Path, text: str, name: str = "judged.py") -> str:
+def written(folder, text, name="judged.py"):
     path = folder / name
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(textwrap.dedent(text))

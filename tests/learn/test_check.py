@@ -1,7 +1,6 @@
 """Whatever a learner's file does, the check says what is wrong in time, and leaves nothing behind."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -156,7 +155,7 @@ def checker(tmp_path_factory):
         yield found
 
 
-def written(folder: Path, code: str | bytes) -> Path:
+def written(folder, code):
     path = folder / "03_scores.py"
     path.write_bytes(code.encode() if isinstance(code, str) else code)
     return path

@@ -10,7 +10,7 @@ from tests import ROOT
 READ = chapters()
 
 
-def invented(*covers: str, number: int = 0) -> Chapter:
+def invented(*covers, number=0):
     """A chapter with one section that holds these items."""
     return Chapter(number, "A title", 5, (Text("text-1", 3, covers, "## A heading\n"),), Path("00-a.md"))
 

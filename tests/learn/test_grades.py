@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ def course(tmp_path):
     return [chapter(tmp_path / "own", SCORES)]
 
 
-def learner(folder: Path, course, code: str | bytes | None, **noted) -> Path:
+def learner(folder, course, code, **noted):
     """A folder with this file, and what its progress notes of the exercise."""
     folder.mkdir(parents=True)
     read, exercise = course[0], course[0].exercises[0]

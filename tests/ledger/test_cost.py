@@ -296,7 +296,7 @@ def test_a_mask_changes_the_work_and_not_the_cache():
 class Own(torch.nn.Module):
     """A model without a configuration, whose parts are registered in some order."""
 
-    def __init__(self, order: str, name: str):
+    def __init__(self, order, name):
         super().__init__()
         parts = {
             "parameter": ("places", torch.nn.Parameter(torch.zeros(1, 64, 32))),

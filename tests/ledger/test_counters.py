@@ -27,7 +27,7 @@ def run(monkeypatch, capsys):
     """
     monkeypatch.syspath_prepend(str(FOLDER))
 
-    def printed(script: str) -> str:
+    def printed(script):
         try:
             runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
         except ModuleNotFoundError as error:

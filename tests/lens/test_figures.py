@@ -13,7 +13,7 @@ from regard.lens.runs.row_figures import ROWS
 from tests.support.engines import normal
 
 
-def defined(p, allowed, scores, special, start) -> dict[str, np.ndarray]:
+def defined(p, allowed, scores, special, start):
     """Every figure of the rows by its definition."""
     away = np.arange(p.shape[2]) - start - np.arange(p.shape[1])[:, None]
     entropy, count = -(p * np.log(np.where(p > 0, p, 1))).sum(-1), allowed.sum(-1)

@@ -57,7 +57,7 @@ def test_what_is_no_plain_weight_looks_different():
     assert named(figure) == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
 
 
-def named(figure) -> list[str]:
+def named(figure):
     """What the legend names."""
     return [text.get_text() for text in figure.legends[0].get_texts()]
 

@@ -24,7 +24,7 @@ from tests.support.engines import normal
 from tests.support.refusals import refusing
 
 
-def refused(*given, **named) -> str:
+def refused(*given, **named):
     with pytest.raises(rg.Refused) as caught:
         look(*given, **named)
     return str(caught.value)

@@ -21,7 +21,7 @@ from regard.lens.storage.folder import open_run, save
 from tests.support.kept_runs import example, refused, rich
 
 
-def rewrite(folder, change, *, wrong_by=0) -> None:
+def rewrite(folder, change, *, wrong_by=0):
     """Changes the manifest, with a sum that fits it: change(it) may return the text that stands there instead."""
     found = json.loads((folder / "run.json").read_text())
     found.pop("sum")
@@ -30,7 +30,7 @@ def rewrite(folder, change, *, wrong_by=0) -> None:
     (folder / "run.json").write_bytes(text.encode() if text else body + b', "sum": %d}' % (zlib.crc32(body) + wrong_by))
 
 
-def rehead(path, change) -> None:
+def rehead(path, change):
     """Changes the header of a call's file; the numbers stay."""
     raw = path.read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
@@ -263,7 +263,7 @@ def damaged(tmp_path_factory):
     return folder, {name: (folder / name).read_bytes() for name in ("run.json", "call-000.safetensors")}
 
 
-def mutated(found, data) -> None:
+def mutated(found, data):
     """Puts another value into a place that is drawn."""
     plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     value = st.recursive(

@@ -21,7 +21,7 @@ FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 TOKENS = ("[CLS]", f" {FAMILY}{FAMILY}{FAMILY}{FAMILY}", " e\u0301" * 14, " الحيوان", "⟨F0⟩⟨9F⟩⟨A6⟩", " [UNK]")
 
 
-def printed(run, width=200) -> str:
+def printed(run, width=200):
     """The summary without colors."""
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=False, legacy_windows=False)

@@ -31,7 +31,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too
 EPS = 8 * float(np.finfo(np.float32).eps)
 
 
-def recorded(q, k, entry=0, engine="reference", **rules) -> Call:
+def recorded(q, k, entry=0, engine="reference", **rules):
     """One batch entry of a call, as a run keeps it."""
     problem = Problem.of(q, k, None, **rules)
     mask, score = (
@@ -43,7 +43,7 @@ def recorded(q, k, entry=0, engine="reference", **rules) -> Call:
     return Call("a", 0, "rows", "keys", *numbers, mask, score, problem.scale, start, problem.sinks)
 
 
-def exact(call: Call, seed=None) -> np.ndarray:
+def exact(call, seed=None):
     """The weights from the law, in float64; with a seed, of queries whose last float32 bits are rounded at random."""
     q, k = call.q.astype(np.float64), call.k.astype(np.float64)
     if seed is not None:
@@ -54,7 +54,7 @@ def exact(call: Call, seed=None) -> np.ndarray:
 
 
 @pytest.fixture(params=[0, 1 << 18], ids=["streamed", "small"])
-def small(request, monkeypatch) -> int:
+def small(request, monkeypatch):
     """Up to how many pairs NumPy computes: none, or all of these tests."""
     monkeypatch.setattr(tiles, "SMALL", request.param)
     return request.param
@@ -64,19 +64,19 @@ POOLS = {"share": (np.mean, np.sum), "largest": (np.max, np.max)}
 SOME = np.any, np.any
 
 
-def boxes(p, rows, keys, pool) -> np.ndarray:
+def boxes(p, rows, keys, pool):
     """One number for every box between these edges of a matrix: over its rows, then over its keys."""
     over_rows, over_keys = pool
     lines = np.stack([over_rows(p[i:j], 0) for i, j in pairwise(rows)])
     return np.stack([over_keys(lines[:, i:j], 1) for i, j in pairwise(keys)], 1)
 
 
-def cells(p, level, pool) -> np.ndarray:
+def cells(p, level, pool):
     """One number for every cell of 2^level × 2^level pairs."""
     return boxes(p, *([*range(0, size, 1 << level), size] for size in p.shape), pool)
 
 
-def whole(call, head, level, size, **more) -> tiles.Tile:
+def whole(call, head, level, size, **more):
     """All tiles of a level, put together."""
     step = size << level
     _, Q, K = call.shape
@@ -89,7 +89,7 @@ def whole(call, head, level, size, **more) -> tiles.Tile:
     )
 
 
-def judge(call: Call, head: int, level: int, size: int = 8) -> None:
+def judge(call, head, level, size=8):
     """The tiles of a level are the matrix, pooled by hand."""
     found = whole(call, head, level, size)
     right, *moved = (exact(call, seed)[head] for seed in (None, 1, 2))

@@ -15,7 +15,7 @@ from tests.support.lanes import sweep
 KEY = "3/scores"
 
 
-def stored(page, folder, wanted) -> bool:
+def stored(page, folder, wanted):
     """Waits until the learner's folder holds what is wanted: a page goes on before its server has stored it."""
     for _ in range(400):
         if wanted(read(folder)):

@@ -150,7 +150,7 @@ def plain(kept_open):
     return kept_open(run), run
 
 
-def listed(view) -> dict[str, str]:
+def listed(view):
     """The metrics of the chosen head."""
     return dict(zip(view.each("#figures dt"), view.each("#figures dd"), strict=True))
 

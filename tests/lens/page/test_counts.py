@@ -25,7 +25,7 @@ EVERYTHING = """() => {
 }"""
 
 
-def said(view) -> list[str]:
+def said(view):
     """Everything that the page says, with every section in use."""
     view.reach("walk")
     view.reach("pair")

@@ -28,7 +28,7 @@ def seen(kept_open):
     return kept_open(run), exact
 
 
-def listed(opened) -> dict[int, float]:
+def listed(opened):
     """The weights in the list of the strongest, by token, in the order of the list."""
     answer = "[Number(node.dataset.token), Number(node.querySelector('data').value)]"
     return dict(opened.each("#strongest-list .entry[data-token]", answer))

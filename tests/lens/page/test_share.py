@@ -29,7 +29,7 @@ def shown(kept_open):
     return kept_open(run, permissions=["clipboard-read", "clipboard-write"]), run, exact
 
 
-def saved(view, button) -> bytes:
+def saved(view, button):
     """The file that a button saves."""
     with view.tab.expect_download() as download:
         view.tab.click(button)

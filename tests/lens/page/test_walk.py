@@ -60,7 +60,7 @@ def walked(kept_open):
     return all_steps(kept_open(run, f"#head={HEAD}&query={ROW}")), run.calls[0]
 
 
-def column(opened, step) -> dict[int, float]:
+def column(opened, step):
     """The results of a step by key, as the page shows them; NaN where it has none."""
     answer = "['.number', 'data'].map((part) => node.querySelector(part)).map((each) => each.value ?? each.textContent)"
     return {int(j): float(value or "nan") for j, value in opened.each(f"#walk-{step} .walk-keys li", answer)}

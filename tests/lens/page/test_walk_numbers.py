@@ -23,7 +23,7 @@ LAYER, HEAD, ROW = 3, 1, 10  # where the page opens
 D = 32
 
 
-def number(text) -> float:
+def number(text):
     """A number as the page writes it."""
     powers = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
     base, _, power = text.replace("−", "-").partition("·10")
@@ -33,7 +33,7 @@ def number(text) -> float:
 NUMBER = r"−?[\d.]+(?:·10⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?"
 
 
-def found(pattern, text) -> list[float]:
+def found(pattern, text):
     """The numbers of the groups of a pattern, in which # is a number."""
     matched = re.search(pattern.replace("#", f"({NUMBER})"), " ".join(text.split()))
     assert matched, (pattern, text)
@@ -69,11 +69,11 @@ def view(run, kept_open):
     return all_steps(kept_open(run))
 
 
-def text(tab, selector) -> str:
+def text(tab, selector):
     return " ".join(tab.inner_text(selector).split())
 
 
-def options(tab, selector) -> list[int]:
+def options(tab, selector):
     return tab.evaluate("(id) => [...document.querySelector(id).options].map((each) => Number(each.value))", selector)
 
 
@@ -85,7 +85,7 @@ def pick(tab, selector, value):
     tab.wait_for_function("(id) => document.activeElement === document.querySelector(id)", arg=selector)
 
 
-def formulas(view) -> list[str]:
+def formulas(view):
     return [text(view.tab, f"#walk-head-{step} code") for step in "qkvy"]
 
 
@@ -128,12 +128,12 @@ def test_every_product_of_q_and_k(view, exact):
     assert "followed=2" in view.address()
 
 
-def pointed(tab) -> str:
+def pointed(tab):
     """The readout of the strip that has the focus."""
     return tab.evaluate("document.activeElement.closest('.cells').nextSibling.textContent")
 
 
-def readout(tab, step, place, nth=0) -> float:
+def readout(tab, step, place, nth=0):
     """A number of a strip, from the readout of the keyboard's cursor."""
     tab.focus(f"#walk-{step} canvas >> nth={nth}")
     for key in ["Home", *["ArrowRight"] * place]:
