@@ -85,8 +85,7 @@ def test_a_closed_pipe_changes_nothing(command, tmp_path):
 
 def test_json_of_every_command_is_strict(capsys):
     """What JSON has no name for is null, and what a terminal may not show is escaped."""
-    values = {"loss": [1.5, math.nan, (math.inf, -math.inf)], "text": "größer …", "count": 3}
-    terminal.emit_json(values)
+    terminal.emit_json({"loss": [1.5, math.nan, (math.inf, -math.inf)], "text": "größer …", "count": 3})
     out = capsys.readouterr().out
     assert out.isascii()
     found = json.loads(out, parse_constant=pytest.fail)
@@ -107,8 +106,8 @@ def test_shell_completion():
     """The script of each shell, and what it gets for `regard a` and for an option."""
     calls, expected = [], []
     for shell, begin in SHELLS.items():
-        detection = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # not the shell that runs tests
-        calls.append((["--show-completion", shell], detection))
+        # Not the shell that runs tests.
+        calls.append((["--show-completion", shell], {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}))
         expected.append(begin)
         for words, word in (("regard a", "audit"), ("regard plan --ra", "--ranks")):
             typed = {"_REGARD_COMPLETE": f"complete_{shell}", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

@@ -25,8 +25,7 @@ WORDS = ("[CLS]", "the", " animal", " sat", "</script>", "\x1b[31m", "[SEP]")
 def recorded(folder, n=7, **rules):
     """A run of a toy of two layers in a folder."""
     tokens = WORDS if n == len(WORDS) else [f" {i}" for i in range(n)]
-    arrays = normal(2, 2, 3, n, 8)
-    runs = [of_arrays(*layer, mask=rg.causal(), tokens=tokens, **rules) for layer in arrays]
+    runs = [of_arrays(*layer, mask=rg.causal(), tokens=tokens, **rules) for layer in normal(2, 2, 3, n, 8)]
     return Run("toy", "words", runs[0].axes, tuple(run.calls[0] for run in runs)).save(folder)
 
 

@@ -45,8 +45,7 @@ def test_a_misspelt_keyword_names_the_argument(function):
     """For every function of the package and every argument of four or more characters."""
     draw = random.Random(0)
     names = inspect.signature(function).parameters
-    wrong = {misspelt(name, draw) for name in names for _ in range(4) if len(name) > 3}
-    for word in wrong - {*names, *ELSEWHERE}:
+    for word in {misspelt(name, draw) for name in names for _ in range(4) if len(name) > 3} - {*names, *ELSEWHERE}:
         with pytest.raises(TypeError, match=rf"unexpected keyword argument '{word}': did you mean \w+="):
             function(*arguments(function), **{word: 1})
 

@@ -44,8 +44,7 @@ def stored(result, given):
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_legitimate_computation_is_accepted(dtype):
     """Orders and widths of sums, places of the scale, roundings: over random calls, with gradients."""
-    sizes = [4] * 10 + [64] * 10 + [300] * 2
-    for seed, keys in enumerate(sizes, 7000):
+    for seed, keys in enumerate([4] * 10 + [64] * 10 + [300] * 2, 7000):
         given = call(seed, dtype, keys)
         arguments, outcome, expected, bounds = judged(given)
         for variant in VARIANTS:

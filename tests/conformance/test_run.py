@@ -169,8 +169,7 @@ LSE = {"returns": {"out": "output", "lse": "logsumexp"}, "lse_layout": "BHQ", "d
 )
 def test_a_result_that_is_not_as_declared(written, tmp_path, name, declared):
     """The declared convention is the first finding, with a short script that fails."""
-    report = rc.conform(written(MISREAD), adapter=rc.Adapter(**declared), level=1)
-    first = report.findings[0]
+    first = rc.conform(written(MISREAD), adapter=rc.Adapter(**declared), level=1).findings[0]
 
     assert first.kind == "convention" and first.measured.startswith(name), str(first)
     assert len(first.counterexample) < 1000

@@ -40,9 +40,8 @@ def test_the_list_is_complete():
 
 def test_the_page_is_written_from_the_chapters():
     """docs/explanation/course-coverage.md is up to date: `python -m bench.course_coverage` writes it."""
-    written = (ROOT / "docs/explanation/course-coverage.md").read_text(encoding="utf-8")
 
-    assert written == coverage.page(READ)
+    assert (ROOT / "docs/explanation/course-coverage.md").read_text(encoding="utf-8") == coverage.page(READ)
 
 
 def test_meta_each_check_can_fail(monkeypatch):

@@ -26,8 +26,7 @@ KINDS = {
 
 
 def small(kind, **more):
-    own = {"vocab_size": 99} if kind == "gpt2" else SMALL
-    return {"model_type": kind, **own, **KINDS[kind], **more}
+    return {"model_type": kind, **({"vocab_size": 99} if kind == "gpt2" else SMALL), **KINDS[kind], **more}
 
 
 @pytest.mark.spread
@@ -99,9 +98,8 @@ def test_a_model_stays_as_it_is():
     """A module with data is copied without it: no hook, no dtype, no implementation of it is changed."""
     model = llama().train()
     before = copy.deepcopy(model.state_dict())
-    found = rg.cost(model, tokens=16, phase="decode", dtype="bfloat16")
 
-    assert found.parameters.counted == model.num_parameters()
+    assert rg.cost(model, tokens=16, phase="decode", dtype="bfloat16").parameters.counted == model.num_parameters()
     assert model.training and model.config._attn_implementation == "sdpa" and model.dtype == torch.float32
     assert not model._forward_hooks and not model.model.layers[0]._forward_pre_hooks
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)

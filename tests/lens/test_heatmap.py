@@ -170,5 +170,4 @@ def test_the_terminal_without_colours_has_shades():
 def test_the_terminal_fits_its_width():
     """Whatever the number of tokens, no line is wider than the terminal."""
     for n, width in itertools.product((3, 39, 41, 200), (40, 80, 200)):
-        lines = printed(run_of(weights(n=n, heads=1)), width).split("\n")
-        assert max(line.cell_len for line in lines[:-1]) <= width
+        assert max(line.cell_len for line in printed(run_of(weights(n=n, heads=1)), width).split("\n")[:-1]) <= width

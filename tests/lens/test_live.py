@@ -85,8 +85,7 @@ def test_rules_that_read_the_head_keep_their_heads():
     """Calls are computed together where their rules are the same for every head; others are not mixed up."""
     slope = rg.score - 0.3 * rg.head * (rg.query - rg.key)
     run, exact = example(12, mask=rg.causal(), score=slope)
-    changed = run.changed(temperature=2.0)
-    for before, after in zip(exact, changed.calls, strict=True):
+    for before, after in zip(exact, run.changed(temperature=2.0).calls, strict=True):
         p = np.sqrt(before.astype(np.float64))  # softmax(s / 2) ∝ √softmax(s)
         np.testing.assert_allclose(after.weights(), p / p.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
     assert run.changed() is run

@@ -172,8 +172,7 @@ def test_the_default_model_has_transformers_numbers():
     opened.
     """
     run, folder = look(None, SENTENCE), default_model.default_folder()
-    tokenizer = T.AutoTokenizer.from_pretrained(folder)
-    exact = eager_weights(folder, **tokenizer(SENTENCE, return_tensors="pt")).attentions
+    exact = eager_weights(folder, **T.AutoTokenizer.from_pretrained(folder)(SENTENCE, return_tensors="pt")).attentions
     axis, opened = run.axes["text"], look(folder, SENTENCE)
     assert "".join(axis.tokens) == "[CLS]the animal didn't cross the street because it was too tired.[SEP]"
     assert axis.special == (True, *[False] * 14, True)

@@ -62,8 +62,7 @@ def test_matrices_give_the_numbers_of_the_model(name):
         np.testing.assert_allclose(found.o.of(heads_of(call)), found.y.astype(float), **close)
         assert call.notes["lengths"] == "‖v W_o‖" and UNKNOWN not in call.notes
         v, w = np.repeat(call.v.astype(float), 4 // len(call.v), 0), found.o.w.astype(float).reshape(32, 4, 8)
-        moved = np.linalg.norm(np.einsum("hke,mhe->hkm", v, w), axis=-1)
-        np.testing.assert_allclose(call.lengths, moved, rtol=1e-4)
+        np.testing.assert_allclose(call.lengths, np.linalg.norm(np.einsum("hke,mhe->hkm", v, w), axis=-1), rtol=1e-4)
     assert f"{UNKNOWN}s" not in run.facts
 
 

@@ -88,8 +88,7 @@ def test_what_a_page_starts_from_is_harmless_json():
     """Names, tokens, facts and notes are foreign text: made visible; numbers that are none are null."""
     run, _ = example(len(HOSTILE), layers=1, tokens=HOSTILE)
     evil, shown, grid = HOSTILE[5], "⟨U+202E⟩gnp.exe", (1, len(HOSTILE))
-    segments = (Segment(0, 3, evil),)
-    axis = dataclasses.replace(run.axes["text"], segments=segments, picture=b"\x89PNG", grid=grid)
+    axis = dataclasses.replace(run.axes["text"], segments=(Segment(0, 3, evil),), picture=b"\x89PNG", grid=grid)
     notes = {"scale": np.float32("nan"), evil: [evil, (1, None)]}
     call = dataclasses.replace(run.calls[0], name=evil, engine="\x1b[31m", notes=notes)
     facts = {"hash": np.int64(3), "at": float("inf")}

@@ -72,8 +72,7 @@ def test_a_rule_comes_back_from_json(mask, score):
 def test_a_constant_keeps_its_kind_and_its_bits(value):
     """Truth values, whole numbers, floats, NaN and the infinities are told apart in JSON."""
     described, _ = rules.pack({"mask": Const(value)})
-    found = rules.unpack(strict.loads(strict.dumps(described, "test").encode()), [])
-    assert found["mask"] is Const(value)
+    assert rules.unpack(strict.loads(strict.dumps(described, "test").encode()), [])["mask"] is Const(value)
 
 
 def test_what_is_shared_is_written_once(tmp_path):

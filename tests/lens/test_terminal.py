@@ -24,8 +24,7 @@ TOKENS = ("[CLS]", f" {FAMILY}{FAMILY}{FAMILY}{FAMILY}", " e\u0301" * 14, " ال
 def printed(run, width=200):
     """The summary without colors."""
     file = io.StringIO()
-    console = Console(file=file, width=width, force_terminal=False, legacy_windows=False)
-    summary(console, run, choose(run))
+    summary(Console(file=file, width=width, force_terminal=False, legacy_windows=False), run, choose(run))
     return file.getvalue()
 
 

@@ -154,8 +154,7 @@ def test_a_question_comes_back_in_the_next_chapter(opened, folder):
 
 def test_the_end_of_the_server_is_told(contexts, tmp_path):
     """The page says what to do, and is still there to be read."""
-    chapters = small_course(tmp_path / "chapters")
-    with server.CourseServer(tmp_path / "learner", chapters) as running:
+    with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters")) as running:
         page = Reader(contexts(), running.address).open("03-scores.html")
     page.appears("#status", "The server has ended.")
     assert page.visible("#size")

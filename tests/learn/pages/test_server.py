@@ -143,8 +143,7 @@ def test_the_first_answer_is_judged_and_kept(client, folder):
     assert client.post("answer", key="3/size", given="8")["given"] == "9"
     assert not client.post("answer", key="3/last", given="")["right"]
     assert "no such question" in client.refused("answer", key="3/scores", given="8")
-    found = read(folder).answers
-    assert {key: (each["given"], each["right"]) for key, each in found.items()} == {
+    assert {key: (each["given"], each["right"]) for key, each in read(folder).answers.items()} == {
         "3/size": ("9", False), "3/last": ("", False)
     }  # fmt: skip
 
@@ -155,8 +154,7 @@ def test_a_question_comes_back_once(client, folder):
     client.post("answer", key="3/size", given="9")
     for given in ("8", "7"):
         client.post("again", key="3/size", given=given, chapter=4)
-    again = read(folder).answers["3/size"]["again"]
-    assert [(each["chapter"], each["right"]) for each in again] == [(4, True)]
+    assert [(each["chapter"], each["right"]) for each in read(folder).answers["3/size"]["again"]] == [(4, True)]
 
 
 def test_claims_are_kept(client, folder):
@@ -306,8 +304,7 @@ def test_hints_and_the_solution_are_noted(client, folder):
 
 def test_notes_have_their_place(client, folder):
     """One question, one heading, whatever lines it had."""
-    found = client.post("note", "alone", text="Why\n\n# not\nthis? ")
-    assert found == {"path": str(folder / "notes.md")}
+    assert client.post("note", "alone", text="Why\n\n# not\nthis? ") == {"path": str(folder / "notes.md")}
     assert "## Why # not this?\n\nchapter 3, Scores (alone), " in folder.joinpath("notes.md").read_text()
     assert "no question" in client.refused("note", "alone", text=" \n")
 

@@ -142,8 +142,7 @@ def test_masks_that_differ_and_faults_are_not_differences(opened):
 
 def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(opened):
     """The comparison fits, in each of its kinds; tokens that differ are shown as text."""
-    runs = [example(len(HOSTILE), layers=1, heads=1, tokens=HOSTILE[::step])[0] for step in (1, -1)]
-    view = opened(page(*runs))
+    view = opened(page(*[example(len(HOSTILE), layers=1, heads=1, tokens=HOSTILE[::step])[0] for step in (1, -1)]))
     for kind in ("side", "difference", "swipe"):
         view.choose(compare=kind)
         view.fits(390)

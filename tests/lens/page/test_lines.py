@@ -34,8 +34,7 @@ def fits(found, p, rows=None, keys=None, rel=FINE_ERROR):
     """Fails unless the lines are those of the weights of these rows and keys, each as wide and opaque as said."""
     kept = np.zeros(p.shape, bool)
     kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape)))] = True
-    chosen = np.argwhere(kept & (p >= LEAST))
-    assert sorted(found) == [*map(tuple, chosen.tolist())] and found
+    assert sorted(found) == [*map(tuple, np.argwhere(kept & (p >= LEAST)).tolist())] and found
     for at, drawn in found.items():
         assert drawn == pytest.approx((0.5 + 4.5 * p[at], np.sqrt(p[at])), rel=rel)
 

@@ -113,8 +113,7 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
     reader; the page says that these are not the model's numbers.
     """
     (q, k), sinks = normal(2, 1, 6, 8), np.array([3.0], np.float32)
-    run = of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])
-    chart = Map(opened(run))
+    chart = Map(opened(of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])))
     chart.tab.evaluate(
         """() => {
             window.texts = [];

@@ -119,8 +119,7 @@ def test_calls_between_other_axes_have_means_of_their_own(opened):
     """The mean over layers is over the calls with the same rows and keys, and its name says which."""
     run, exact = example(n=6, heads=2)
     cross, _ = example(n=6, heads=4, keys=9)
-    both = dataclasses.replace(cross, calls=(*run.calls, *cross.calls))
-    view = opened(page(both, start={}), "#call=1&head=all")
+    view = opened(page(dataclasses.replace(cross, calls=(*run.calls, *cross.calls)), start={}), "#call=1&head=all")
     assert view.text("#sentence").startswith("Mean of all 4 heads of text: ")
     p = np.concatenate(exact)[:, 2].mean(0)
     np.testing.assert_allclose(row(view, "row", 0, 1, "all", 2), p, rtol=ROUNDED_TWICE)

@@ -307,8 +307,7 @@ def test_a_page_opens_on_a_fault(opened):
     warning, one = finding("warning", call=call, head=first.head, row=0), finding(call=call, head=head, row=6)
     several = one | {"head": None, "row": None, "numbers": {"heads": [head, 0]}}
     for start, about, expected in ((None, one, (call, head, 6)), ({}, one, (0, 0, 0))):
-        view = opened(page(run, start=start, findings=[warning, about]))
-        assert view.state("call", "head", "query") == expected
+        assert opened(page(run, start=start, findings=[warning, about])).state("call", "head", "query") == expected
     chosen = choose(run, findings=[warning, several])
     assert (chosen.call, chosen.head) == (call, head)
     assert choose(run, findings=[warning]) == choose(run, findings=[one | {"call": 7}]) == first

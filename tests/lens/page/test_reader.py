@@ -74,8 +74,7 @@ def test_a_token_lies_on_the_colour_of_its_weight(seen):
     fresh(opened)
     found = opened.each("#words .token", "node.style.background || node.className")
     for ground, p in zip(found[:10], exact[0][0, 9], strict=False):
-        colour = [int(part) for part in re.findall(r"\d+", ground)]
-        assert distance(colour, logarithmic(p), slack=1) == 0
+        assert distance([int(part) for part in re.findall(r"\d+", ground)], logarithmic(p), slack=1) == 0
     assert len(found) == len(SENTENCE) and all("masked" in ground for ground in found[10:])
     assert opened.tab.get_attribute("#words-12", "aria-label") == "It, 12, masked"
 

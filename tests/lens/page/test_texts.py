@@ -188,8 +188,7 @@ def test_bytes_of_a_character_are_explained(opened):
     """A token of half a character is shown as its bytes, and says what they are."""
     run, _ = example(4, 1, 1, tokens=("a", " ⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩", "\ufffd"))
     view = opened(run)
-    shown = tokens(view)
-    assert [each["text"] for each in shown] == ["a", "⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩", "⟨U+FFFD⟩"]
+    assert [each["text"] for each in tokens(view)] == ["a", "⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩", "⟨U+FFFD⟩"]
     titles = view.each("#words .token", "node.title")
     assert titles[0] == "" and titles[1] == titles[2] == "⟨…⟩ is a byte of a character that is split between tokens"
     assert titles[3] == "⟨U+…⟩ is the number of a character that is invisible, or that a font cannot show"

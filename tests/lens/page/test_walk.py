@@ -219,8 +219,7 @@ def test_what_was_written(opened):
     """
     run, _ = example(8, 1, 1, mask=rg.causal())
     candidates = [((" word5", 0.5), (" other", 0.25)), ((" other", 0.75), (" word6", 0.125)), ((" other", 1.0),)]
-    steps = tuple(Step(5 + at, each) for at, each in enumerate(candidates))
-    seen = opened(dataclasses.replace(run, steps=steps))
+    seen = opened(dataclasses.replace(run, steps=tuple(Step(5 + at, each) for at, each in enumerate(candidates))))
 
     def shown():
         answer = "[node.querySelector('bdi').textContent, Number(node.querySelector('data').value), node.className]"

@@ -97,8 +97,7 @@ def test_a_model_without_biases_has_none_in_its_formulas(view, opened):
     config = LlamaConfig(
         hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, vocab_size=50
     )
-    run = rg.look(LlamaModel(config).eval(), inputs={"input_ids": torch.arange(7)[None]})
-    seen = all_steps(opened(run))
+    seen = all_steps(opened(rg.look(LlamaModel(config).eval(), inputs={"input_ids": torch.arange(7)[None]})))
     more = "alone: it may be rotated, normalized or scaled"
     assert formulas(seen) == [f"q, not x Wq {more}", f"kj, not xj Wk {more}", "vj = xj Wv", "y = c Wo"]
     for name in "qk":
@@ -160,8 +159,7 @@ def test_one_element_of_q_k_and_v(view, exact, name, part):
             rf"{formula} = # {sign} # = #; in the model #\.", view.text(f"#walk-{name}-result")
         )
         whole = x @ w[element]
-        wanted = whole, abs(b[element]), whole + b[element]
-        assert (total, bias, result) == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+        assert (total, bias, result) == pytest.approx((whole, abs(b[element]), whole + b[element]), rel=1e-5, abs=1e-6)
         assert model == float(f"{model:.4g}") == pytest.approx(exact[name][place, element], rel=1e-3, abs=1e-6)
     assert readout(view.tab, name, 5, nth=1) == pytest.approx(x[5], rel=1e-5)
     view.tab.keyboard.press("ArrowDown")
