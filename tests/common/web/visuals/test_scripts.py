@@ -13,11 +13,6 @@ def test_a_page_sees_visuals_and_no_other_name_of_their_scripts(chromium):
     tab.close()
 
 
-def test_a_name_that_the_page_needs_is_seen_too():
-    """Beside `visuals`."""
-    assert visuals.script(["softmax"], also=("make",)).startswith("const { visuals, make } = ")
-
-
 def test_a_page_has_the_styles_of_its_kinds_alone():
     """None without kinds."""
     assert ".softmax-" in visuals.style(["softmax"])
