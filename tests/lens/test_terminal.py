@@ -14,6 +14,7 @@ from regard.lens.drawing.terminal import _color, matrix, summary
 from regard.lens.look import of_arrays
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
+from tests.lens.test_codes import linear
 from tests.support.browser import example
 from tests.support.engines import normal
 
@@ -61,9 +62,8 @@ def test_no_character_is_cut(width):
 def test_numbers_on_colors_have_contrast():
     """At least 4.5:1 between the number of a head and its color, for every share."""
     styles = map(_color, np.linspace(0, 1, 1001).tolist())
-    srgb = np.array([(style.color.get_truecolor(), style.bgcolor.get_truecolor()) for style in styles]) / 255
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    low, high = np.sort(linear @ (0.2126, 0.7152, 0.0722)).T
+    colors = np.array([(style.color.get_truecolor(), style.bgcolor.get_truecolor()) for style in styles])
+    low, high = np.sort(linear(colors) @ (0.2126, 0.7152, 0.0722)).T
     ratios = (high + 0.05) / (low + 0.05)
     assert 4.5 <= min(ratios) < 6 and max(ratios) > 12
 

@@ -121,6 +121,13 @@ def test_tiles_agree_with_the_law(case, small):
         judge(*case)
 
 
+def test_streamed_tiles_of_usual_rules(monkeypatch):
+    """Grouped heads, several tiles along both sides, and cells that reach beyond the matrix."""
+    monkeypatch.setattr(tiles, "SMALL", 0)
+    q, k, sinks = normal(4, 150, 24), normal(2, 190, 24, seed=1), normal(4, 1)
+    judge(recorded(q, k, mask=rg.causal() & (rg.key % 4 != rg.head), score=rg.alibi(4), sinks=sinks), 3, 2, 16)
+
+
 def test_what_is_not_a_number_is_seen_where_it_is_attended(small):
     """A row that attends a NaN is NaN in the cells where it attends; masked cells stay 0."""
     q, k = normal(2, 1, 40, 8)

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.figures import of_weights
 from regard.lens.runs.run import Step
 from regard.lens.viewer import page
+from tests import ROOT
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, fault, near
 from tests.support.page_map import Map
@@ -238,7 +238,7 @@ def test_what_was_written(opened):
 def test_the_laws_are_explained_on_the_spot(walked):
     """Each law that a step names is beside it, in the words of the documentation."""
     opened, _ = walked
-    laws = (Path(__file__).parents[3] / "docs/reference/laws.md").read_text(encoding="utf-8")
+    laws = (ROOT / "docs/reference/laws.md").read_text(encoding="utf-8")
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(laws.split()))
     texts = opened.tab.evaluate("LAWS_OF_STEPS")
     assert {*map(str, opened.tab.evaluate("WALK.flatMap(({ laws }) => laws)"))} == {*texts}

@@ -276,8 +276,3 @@ def test_what_the_matrices_add_to_the_page(run):
     """At most 120 kB."""
     bare = dataclasses.replace(run, calls=tuple(dataclasses.replace(call, projections=None) for call in run.calls))
     assert 50_000 < len(page(run)) - len(page(bare)) <= 120_000
-
-
-def test_the_page_of_the_shortest_text_is_small():
-    """Scripts, styles and matrices, which are there for any text, take less than 450 kB."""
-    assert 250_000 < len(page(rg.look(text="Hi")).encode()) <= 450_000
