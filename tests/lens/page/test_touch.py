@@ -12,7 +12,9 @@ PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobil
 
 
 def test_taps_on_words_choose_the_row_the_key_or_further_rows(opened):
-    """With “choose key” a tap chooses the key of the row, with “add rows” one row more, or less; the hint speaks of taps. Every control of these parts is at least 24 pixels high, and nothing is cut off."""
+    """With “choose key” a tap chooses the key of the row, with “add rows” one row more, or less; the hint
+    speaks of taps. Every control of these parts is at least 24 pixels high, and nothing is cut off.
+    """
     view = opened(example(n=12, mask=rg.causal())[0], "#call=0&head=0&query=3", **PHONE)
     assert "Tap a token" in view.text("#reader-readout")
     for selector, chosen in (
