@@ -89,7 +89,7 @@ def test_an_edge_lays_one_run_over_the_other(home):
     kind of comparison is chosen by keyboard, too.
     """
     first, _, *both = home
-    first.view.press("c", "c")
+    first.view.press("c", "c", "c")
     assert "compare=swipe" in first.view.address()
     first.view.choose(query=11)
     cells = [(8, 2), (10, 3), (10, 8)]
