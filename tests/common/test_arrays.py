@@ -152,7 +152,7 @@ def test_a_custom_operator_in_a_rule():
     """torch does not know what an operator of the user's own computes, so the fix is to write it out."""
 
     @torch.library.custom_op("regard_tests::doubled", mutates_args=())
-    def doubled(x):
+    def doubled(x: torch.Tensor) -> torch.Tensor:
         return 2 * x
 
     for rule in (doubled, torch.ops.regard_tests.doubled, torch.ops.regard_tests.doubled.default):
