@@ -72,12 +72,14 @@ def near(found, wanted):
 
 
 def test_switches_act_at_once_by_keyboard(shown):
-    """Scale, temperature and mask."""
+    """Scale, temperature and mask; a factor that is typed switches 1/√d off."""
     view = shown("attention", **arrays(4, 4, depth=16))
     label = view.tab.get_by_label
     assert view.numbers()["scale"] == 0.25
     label("scale 1/√d").press("Space")
     assert view.numbers()["scale"] == 1 and label("any factor").input_value() == "1"
+    label("any factor").fill("0.5")
+    assert view.numbers()["scale"] == 0.5 and not label("scale 1/√d").is_checked()
     before = view.numbers()["entropy"]
     label("temperature").press("End")
     assert before < view.numbers()["entropy"] == pytest.approx(math.log(4), rel=0.03)
