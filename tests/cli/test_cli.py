@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import regard as rg
@@ -14,9 +13,10 @@ from regard import __version__
 from regard.cli import terminal
 from tests import ROOT
 from tests.support.command import SRC, regard
+from tests.support.engines import normal
 
 
-def of_a_process(code, *arguments, **more) -> str:
+def of_a_process(code, *arguments, **more):
     """What a Python program prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SRC, str(ROOT)])}
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, env=environment, **more)
@@ -74,7 +74,7 @@ def test_a_full_disk_is_one_sentence():
 )
 def test_a_closed_pipe_changes_nothing(command, tmp_path):
     """Neither `| head -1` nor `| true` changes the status or brings a traceback, and the page is written."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
+    q, k, v = normal(3, 2, 12, 8)
     rg.look(q, k=k, v=v, mask=rg.causal()).save(tmp_path / "run")
     reader = "head -1 >/dev/null" if command.startswith(("audit", "look")) else "true"
     script = f"set -o pipefail; {sys.executable} -m regard {command} | {reader}; echo ${{PIPESTATUS[0]}}"
@@ -85,8 +85,7 @@ def test_a_closed_pipe_changes_nothing(command, tmp_path):
 
 def test_json_of_every_command_is_strict(capsys):
     """What JSON has no name for is null, and what a terminal may not show is escaped."""
-    values = {"loss": [1.5, math.nan, (math.inf, -math.inf)], "text": "größer …", "count": 3}
-    terminal.emit_json(values)
+    terminal.emit_json({"loss": [1.5, math.nan, (math.inf, -math.inf)], "text": "größer …", "count": 3})
     out = capsys.readouterr().out
     assert out.isascii()
     found = json.loads(out, parse_constant=pytest.fail)
@@ -107,8 +106,8 @@ def test_shell_completion():
     """The script of each shell, and what it gets for `regard a` and for an option."""
     calls, expected = [], []
     for shell, begin in SHELLS.items():
-        detection = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # not the shell that runs tests
-        calls.append((["--show-completion", shell], detection))
+        # Not the shell that runs tests.
+        calls.append((["--show-completion", shell], {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}))
         expected.append(begin)
         for words, word in (("regard a", "audit"), ("regard plan --ra", "--ranks")):
             typed = {"_REGARD_COMPLETE": f"complete_{shell}", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

@@ -14,6 +14,7 @@ from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
 from tests.lens.minilm import with_minilm
 from tests.support.command import done, refused, regard, until_ctrl_c
+from tests.support.engines import normal
 from tests.support.refusals import refusing
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
@@ -21,23 +22,21 @@ module = sys.modules["regard.cli.look"]  # the package has a function of this na
 WORDS = ("[CLS]", "the", " animal", " sat", "</script>", "\x1b[31m", "[SEP]")
 
 
-def recorded(folder, n=7, **rules) -> Run:
+def recorded(folder, n=7, **rules):
     """A run of a toy of two layers in a folder."""
-    random = np.random.default_rng(0)
     tokens = WORDS if n == len(WORDS) else [f" {i}" for i in range(n)]
-    arrays = random.standard_normal((2, 2, 3, n, 8), dtype=np.float32)
-    runs = [of_arrays(*layer, mask=rg.causal(), tokens=tokens, **rules) for layer in arrays]
+    runs = [of_arrays(*layer, mask=rg.causal(), tokens=tokens, **rules) for layer in normal(2, 2, 3, n, 8)]
     return Run("toy", "words", runs[0].axes, tuple(run.calls[0] for run in runs)).save(folder)
 
 
-def refused_late(*arguments) -> str:
+def refused_late(*arguments):
     """As `refused`, where a summary may have been printed before."""
     status, _, err = regard(*arguments)
     assert status == 2
     return err
 
 
-def runs_of(page: Path) -> list[dict]:
+def runs_of(page):
     """The data of the runs of a page."""
     return json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])["runs"]
 

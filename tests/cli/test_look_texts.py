@@ -146,8 +146,7 @@ def test_a_measure_goes_with_another_text_of_the_served_page(here, monkeypatch):
     """The texts that are typed there have the figure, too."""
     served = {}
     monkeypatch.setattr("regard.lens.viewer.server.serve", lambda run, other, **given: served.update(given, run=run))
-    words = ["look", "a cat and a dog", "--serve", "--layers", "0", "--measure", "two_back=key == query - 2"]
-    done(*words)
+    done("look", "a cat and a dog", "--serve", "--layers", "0", "--measure", "two_back=key == query - 2")
     typed = served["record"]("the more the merrier")
     alone = rg.look(None, "the more the merrier", layers=[0], measures={"two_back": key == query - 2})
     assert len(typed.calls) == len(served["run"].calls) == 1

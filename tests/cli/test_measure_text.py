@@ -33,7 +33,7 @@ def test_several_measures():
     assert [*parse_measures([" next =key == query + 1", EXAMPLE])] == ["next", "after_same"]
 
 
-def refused(*texts) -> str:
+def refused(*texts):
     with pytest.raises(rg.Refused) as raised:
         parse_measures(texts)
     return str(raised.value)

@@ -30,12 +30,12 @@ class Unknown:
     """An object without numbers."""
 
 
-def arrays(seed: int, dtype=np.float32) -> np.ndarray:
+def arrays(seed, dtype=np.float32):
     """q, k and v."""
     return normal(3, 2, 6, 8, seed=seed, dtype=dtype)
 
 
-def refusal(*call, **named) -> rg.Refused:
+def refusal(*call, **named):
     """The refusal of a call."""
     with pytest.raises(rg.Refused) as caught:
         rg.attention(*call, **named)

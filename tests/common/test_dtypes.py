@@ -41,7 +41,7 @@ NAMES = {
 WORD = re.compile(r"\b(?:b?float16|BF16|F16)\b")
 
 
-def named(text: str) -> set[str]:
+def named(text):
     """16-bit dtypes that code names, in strings and as attributes; doc strings, comments and the help of options may
     speak of them.
     """
@@ -64,8 +64,7 @@ def named(text: str) -> set[str]:
 def test_nothing_else_lists_the_dtypes():
     """A new dtype is a row and its kernels: no other file names the narrow ones without a reason."""
     texts = {path.relative_to(SOURCES).as_posix(): path.read_text() for path in SOURCES.rglob("*.py")}
-    naming = {name for name, text in texts.items() if re.search("16|half", text) and named(text)}
-    assert naming == NAMES.keys()
+    assert {name for name, text in texts.items() if re.search("16|half", text) and named(text)} == NAMES.keys()
 
 
 # ---- what a row says -------------------------------------------------------------------------------------------------
@@ -141,8 +140,7 @@ def test_every_call_takes_the_row(row, engine):
     given = {"mask": rg.causal() & rg.window(20), "score": rg.score + read}
 
     def results(dout, *qkv, **more):
-        gradients = rg.attention_backward(dout, *qkv, **given, **more)[:3]
-        return *rg.attention_with_lse(*qkv, **given, **more), *gradients
+        return *rg.attention_with_lse(*qkv, **given, **more), *rg.attention_backward(dout, *qkv, **given, **more)[:3]
 
     dtypes = row.name, row.sums, *[row.name] * 3
     for mine, exact, dtype in zip(results(*narrow, engine=engine), results(*wide, engine="reference"), dtypes):

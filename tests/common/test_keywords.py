@@ -22,7 +22,7 @@ FUNCTIONS = [
 ARRAYS = np.zeros((2, 4, 8), np.float32)
 
 
-def misspelt(word: str, draw: random.Random) -> str:
+def misspelt(word, draw):
     """The word with two neighbors exchanged, a character twice, or one left out."""
     at = draw.randrange(len(word) - 1)
     return draw.choice(
@@ -34,7 +34,7 @@ def misspelt(word: str, draw: random.Random) -> str:
     )
 
 
-def arguments(function) -> list:
+def arguments(function):
     """As many arguments as the function requires."""
     required = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
     return [ARRAYS for each in required if each.kind is not each.KEYWORD_ONLY]
@@ -45,8 +45,7 @@ def test_a_misspelt_keyword_names_the_argument(function):
     """For every function of the package and every argument of four or more characters."""
     draw = random.Random(0)
     names = inspect.signature(function).parameters
-    wrong = {misspelt(name, draw) for name in names for _ in range(4) if len(name) > 3}
-    for word in wrong - {*names, *ELSEWHERE}:
+    for word in {misspelt(name, draw) for name in names for _ in range(4) if len(name) > 3} - {*names, *ELSEWHERE}:
         with pytest.raises(TypeError, match=rf"unexpected keyword argument '{word}': did you mean \w+="):
             function(*arguments(function), **{word: 1})
 

@@ -11,7 +11,7 @@ from regard.common.text.terminal_text import encodable
 from tests.support.engines import normal
 
 
-def printed(value, encoding: str) -> str:
+def printed(value, encoding):
     """What `print` writes to a standard output of this encoding."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     before, sys.stdout = sys.stdout, stream
@@ -22,7 +22,7 @@ def printed(value, encoding: str) -> str:
     return stream.buffer.getvalue().decode(encoding)
 
 
-def results(seed: int):
+def results(seed):
     """Explanations, an audit and a placement."""
     mask = [rg.causal(), rg.window(9), rg.everything(), rg.causal() & (rg.key % 3 == 0)][seed]
     q, k = normal(2, 40 + seed, 8), normal(2, 90, 8)

@@ -18,7 +18,7 @@ from regard.common.thread_count import MOST, count, limit, quota
 from tests.support.waiting import HANG
 
 
-def fresh(*words: str, **environment: str) -> list[str]:
+def fresh(*words, **environment):
     """The words that a new process of Python prints."""
     kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", thread_count.VARIABLE)}
     words = [sys.executable, *map(textwrap.dedent, words)]
@@ -74,13 +74,6 @@ def test_blocks_of_many_threads_leave_nothing():
     with concurrent.futures.ThreadPoolExecutor(8) as others:
         list(others.map(blocks, range(10, 18)))
     assert (count(), thread_count.limits) == (5, 0)
-
-
-def test_settings_that_are_replaced_are_freed():
-    """A program that sets the number in each of its steps keeps the last one only."""
-    for number in range(1, 50):
-        rg.threads(number)
-    assert getattr(thread_count._latest.before, "before", None) is None
 
 
 @pytest.mark.parametrize("wrong", [0, -1, MOST + 1, 10**30, 1.0, 2.5, True, "2", [1], np.float64(1)])

@@ -2,16 +2,10 @@
 alone.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
-
-from regard.conformance.conventions.fields import Adapter
-from regard.laws.call import Call
-from regard.laws.forward import Outcome
 
 UNIT = 2.0**-53
 
@@ -29,7 +23,7 @@ class ByHand(NamedTuple):
     lse_error: np.ndarray
 
 
-def by_hand(call: Call, adapter: Adapter) -> ByHand:
+def by_hand(call, adapter):
     """The results of a call, pair by pair. Fully masked rows give 0, and −∞ or the sink for lse."""
     B, H, Q, E = (call.dims[name] for name in "BHQE")
     shape = (B, H, Q)
@@ -42,7 +36,7 @@ def by_hand(call: Call, adapter: Adapter) -> ByHand:
     return found
 
 
-def confirm(call: Call, adapter: Adapter, outcome: Outcome) -> None:
+def confirm(call, adapter, outcome):
     """Compare an outcome of the law with this derivation.
 
     Raises:
@@ -62,7 +56,7 @@ def confirm(call: Call, adapter: Adapter, outcome: Outcome) -> None:
 class Row:
     """One row of one head of one batch entry."""
 
-    def __init__(self, call: Call, adapter: Adapter, b: int, h: int, i: int):
+    def __init__(self, call, adapter, b, h, i):
         H, G, K, D = (call.dims[name] for name in "HGKD")
         group = h % G if adapter.groups == "tile" else h // (H // G)
         self.values = call.v[b, group]
@@ -88,17 +82,17 @@ class Row:
         self.powers = [self.power(s) for s in self.scores]
         self.below = math.fsum([*self.powers, *(self.power(s) for s in self.sinks)])
 
-    def power(self, score: float) -> float:
+    def power(self, score):
         """exp(score − the largest)."""
         return 0.0 if self.broken or score == -math.inf else math.exp(score - self.top)
 
     @property
-    def error(self) -> float:
+    def error(self):
         """The relative error of a weight."""
         size = max([*self.sizes, *map(finite, self.scores), *map(finite, self.sinks)], default=0.0)
         return UNIT * (16 + 2 * self.depth + 2 * len(self.keys) + (8 + self.depth) * size)
 
-    def lse(self) -> tuple[float, float]:
+    def lse(self):
         """ln Σ exp(score), and its error."""
         if self.broken:
             return math.nan, 0.0
@@ -107,7 +101,7 @@ class Row:
         found = self.top + math.log(self.below)
         return found, self.error + 4 * UNIT * abs(found)
 
-    def out(self, column: int) -> tuple[float, float]:
+    def out(self, column):
         """Σ weight · value, and its error."""
         present = [place for place, score in enumerate(self.scores) if score != -math.inf]
         if not present:
@@ -122,7 +116,7 @@ class Row:
         return total(terms), 4 * self.error * math.fsum(abs(term) for term in terms if math.isfinite(term))
 
 
-def allowed(call: Call, pair: tuple[int, int, int, int], position: int, causal: bool) -> bool:
+def allowed(call, pair, position, causal):
     """Whether a pair of a row and a key is allowed; position: that of the row among the keys."""
     b, _, _, j = pair
     before, after = (None, None) if call.window is None else call.window
@@ -135,7 +129,7 @@ def allowed(call: Call, pair: tuple[int, int, int, int], position: int, causal: 
     )
 
 
-def slope(head: int, heads: int) -> float:
+def slope(head, heads):
     """The slope of ALiBi for a head, as the code of its paper has it."""
     power = 2 ** math.floor(math.log2(heads))
     if head < power:
@@ -143,28 +137,28 @@ def slope(head: int, heads: int) -> float:
     return 2.0 ** (-4 * (2 * (head - power) + 1) / power)
 
 
-def changed(score: float, bias: float, cap: float | None, order: str) -> float:
+def changed(score, bias, cap, order):
     """The score with its softcap and its bias."""
     if order == "after-bias":
         return capped(score + bias, cap)
     return capped(score, cap) + bias
 
 
-def capped(score: float, cap: float | None) -> float:
+def capped(score, cap):
     """cap · tanh(score / cap)."""
     return score if cap is None else cap * math.tanh(score / cap)
 
 
-def at(array: np.ndarray, pair: tuple[int, int, int, int]) -> float:
+def at(array, pair):
     """The entry of a pair, in an array that may have one entry for all along an axis."""
     return array[tuple(place if size > 1 else 0 for place, size in zip(pair, array.shape, strict=True))]
 
 
-def total(terms: list[float]) -> float:
+def total(terms):
     """The sum, correctly rounded; infinities and NaN as additions give them."""
     return math.fsum(terms) if all(map(math.isfinite, terms)) else sum(terms)
 
 
-def finite(x: float) -> float:
+def finite(x):
     """|x|, and 0 for infinities and NaN."""
     return abs(x) if math.isfinite(x) else 0.0

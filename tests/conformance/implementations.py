@@ -13,8 +13,6 @@ import numpy as np
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.roles import NAMES
 
-__all__ = ["right"]
-
 
 class Pair(NamedTuple):
     """An output with its lse."""

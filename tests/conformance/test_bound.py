@@ -16,14 +16,13 @@ from regard.laws.catalog import CATALOG
 from regard.laws.expected import compared_gradients
 from regard.laws.expected import expected as law_of
 from regard.laws.forward import forward, meaning
-from regard.laws.mistake import Mistake
 from regard.laws.probes import answer_of, mistaken, probes
 
 EVERY = tuple(FLOATS)
 INF, NAN = np.inf, np.nan
 
 
-def judged(given: Call):
+def judged(given):
     """The law of a call: arguments, expected results by name, and their bounds by name."""
     arguments = meaning(given, Adapter())
     outcome = forward(arguments, given.q, given.k, given.v)
@@ -35,7 +34,7 @@ def judged(given: Call):
     return arguments, outcome, expected, bounds
 
 
-def stored(result: np.ndarray, given: Call) -> np.ndarray:
+def stored(result, given):
     """As a function returns it."""
     with np.errstate(over="ignore"):
         return result.astype(given.dtype).astype(np.float64)
@@ -45,8 +44,7 @@ def stored(result: np.ndarray, given: Call) -> np.ndarray:
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_legitimate_computation_is_accepted(dtype):
     """Orders and widths of sums, places of the scale, roundings: over random calls, with gradients."""
-    sizes = [4] * 10 + [64] * 10 + [300] * 2
-    for seed, keys in enumerate(sizes, 7000):
+    for seed, keys in enumerate([4] * 10 + [64] * 10 + [300] * 2, 7000):
         given = call(seed, dtype, keys)
         arguments, outcome, expected, bounds = judged(given)
         for variant in VARIANTS:
@@ -73,22 +71,22 @@ def test_the_constants_are_what_is_needed():
     assert wrong == [], needed
 
 
-def plain(dtype: str, **arguments) -> Call:
+def plain(dtype, **arguments):
     """A call with scores of about 1 and 64 keys."""
     rng = np.random.default_rng(5)
 
-    def array(*shape: int) -> np.ndarray:
+    def array(*shape):
         return rng.standard_normal(shape).astype(np.float32).astype(FLOATS[dtype].numpy)
 
     drawn = {name: array(2, 2, 64 if name in "kv" else 5, 16) for name in ("q", "k", "v")}
     return Call(**drawn | {"dout": array(2, 2, 5, 16), "dlse": array(2, 2, 5)} | arguments)
 
 
-def one_key_missing(given: Call) -> Call:
+def one_key_missing(given):
     return replace(given, lengths=np.array([63, 63]))
 
 
-def scale_off(share: float):
+def scale_off(share):
     return lambda given: replace(given, scale=given.q.shape[-1] ** -0.5 * (1 + share))
 
 
@@ -227,7 +225,7 @@ def test_every_known_mistake_is_rejected_in_every_dtype(dtype):
     """
     asked = [(probe, law_of(probe.call, probe.conventions)) for probe in probes(FLOATS[dtype].numpy)]
 
-    def rejected(*mistakes: Mistake) -> bool:
+    def rejected(*mistakes):
         for probe, wanted in asked:
             answer = answer_of(mistaken(*mistakes), probe)
             right = wanted.judge(answer).right

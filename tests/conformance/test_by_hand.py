@@ -27,7 +27,7 @@ ADAPTERS = [
 ]
 
 
-def outcome_of(given: Call, adapter: Adapter):
+def outcome_of(given, adapter):
     return forward(meaning(given, adapter), given.q, given.k, given.v)
 
 

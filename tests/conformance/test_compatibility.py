@@ -1,18 +1,15 @@
 """The compatibility page says what the stored results say, and its notes are there."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from bench.compatibility.listed import IMPLEMENTATIONS
 from bench.compatibility.measure import cells_of, column
 from bench.compatibility.page import MEANING, NOTES, TABLES, cell_words, page
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = json.loads((ROOT / "bench" / "compatibility" / "results.json").read_text(encoding="utf-8"))
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
 

@@ -1,15 +1,13 @@
 """Every note of the compatibility table is a script that shows what its first line says."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-NOTES = Path(__file__).resolve().parents[2] / "bench" / "compatibility" / "notes"
+from bench.compatibility.page import NOTES
+
 SCRIPTS = sorted(NOTES.glob("*/*.py"))
 
 

@@ -1,7 +1,5 @@
 """Counterexamples say nothing where the function is right: their expected numbers have its conventions."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,10 @@ from regard.conformance.conventions.validation import parameters_of
 from regard.conformance.counterexample import script
 from regard.laws.call import Call
 from regard.laws.probes import probes
+from tests.support.engines import normal
 
 from .implementations import right
+from .test_translate import differentiable
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -32,18 +32,12 @@ def test_right_functions_pass(seed):
     assert ran
 
 
-@pytest.mark.parametrize(
-    ("layout", "axes", "products", "sums"),
-    [
-        ("BSHD", "BQH1", "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd"),
-        ("HSD", "BQH", "hqd,hkd->hqk", "hqk,hkd->hqd"),
-        ("THD", "HT", "qhd,khd->hqk", "hqk,khd->qhd"),
-    ],
-)
-def test_gradients_of_right_functions_pass(layout, axes, products, sums):
+@pytest.mark.parametrize(("layout", "axes"), [("BSHD", "BQH1"), ("HSD", "BHQ"), ("THD", "HT")])
+def test_gradients_of_right_functions_pass(layout, axes):
     """Of every input, from those of the output and of lse in base 2; a packed layout has no keys beyond the lengths."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    names = ("cu_seqlens_q", "cu_seqlens_k") if layout == "THD" else ("bias",)
+    pytest.importorskip("torch", reason="torch is not installed")
+    packed = layout == "THD"
+    names = {name: name for name in ("cu_seqlens_q", "cu_seqlens_k")} if packed else {"bias": "mask"}
     adapter = rc.Adapter(
         arrays="torch",
         layout=layout,
@@ -51,31 +45,12 @@ def test_gradients_of_right_functions_pass(layout, axes, products, sums):
         lse_layout=axes,
         returns=("out", "lse"),
         gradients="torch",
-        parameters={name: name for name in names},
+        parameters=names | {"sinks": "sinks"},
     )
-
-    def function(q, k, v, bias=None, cu_seqlens_q=None, cu_seqlens_k=None):
-        added = 0 if bias is None else bias.reshape(-1, *bias.shape[-2:])
-        scores = torch.einsum(products, q, k) / math.sqrt(q.shape[-1]) + added
-        lse = scores.logsumexp(-1) / math.log(2)
-        turned = lse.transpose(-1, -2) if axes.startswith("BQH") else lse
-        return torch.einsum(sums, scores.softmax(-1), v), turned[..., None] if axes.endswith("1") else turned
-
-    def normal(*shape):
-        return np.random.default_rng(sum(shape)).standard_normal(shape)
-
-    keys = [3] if layout == "THD" else None
-    call = Call(
-        q=normal(1, 2, 4, 3),
-        k=normal(1, 2, 5, 3),
-        v=normal(1, 2, 5, 3),
-        bias=None if layout == "THD" else normal(1, 1, 4, 5),
-        lengths=keys and np.array(keys),
-        dout=normal(1, 2, 4, 3),
-        dlse=normal(1, 2, 4),
-    )
-    for role in "q", "k", "v", *(["bias"] if call.bias is not None else []):
-        exec(
-            script(call, adapter, parameters_of(function), "function", f"gradient of {role}", []),
-            {"function": function},
-        )
+    function = differentiable(adapter)
+    q, k, v, dout = (normal(1, 2, rows, 3, seed=seed, dtype=float) for seed, rows in enumerate((4, 5, 5, 4)))
+    more = {"lengths": np.array([3])} if packed else {"bias": normal(1, 1, 4, 5, dtype=float)}
+    call = Call(q=q, k=k, v=v, sinks=normal(2, dtype=float), dout=dout, dlse=dout[..., 0], **more)
+    for role in ("q", "k", "v", "sinks", *(() if packed else ("bias",))):
+        text = script(call, adapter, parameters_of(function), "function", f"gradient of {role}", [])
+        exec(text, {"function": function})

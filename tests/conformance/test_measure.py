@@ -47,8 +47,7 @@ def assert_measured(rng, layout=None):
     declared = measure(session, session.described, adapter)
     assert declared.runs and declared.deviations == (), (declared.deviations, adapter)
 
-    names = Adapter(parameters=adapter.parameters)
-    measured = measure(session, session.described, names)
+    measured = measure(session, session.described, Adapter(parameters=adapter.parameters))
     assert measured.runs, (measured.words, adapter)
     for name in told(adapter):
         if name not in measured.unmeasured:

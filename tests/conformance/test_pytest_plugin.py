@@ -96,7 +96,7 @@ def project(tmp_path_factory):
     return folder
 
 
-def run(project, *arguments, tests="empty") -> subprocess.CompletedProcess:
+def run(project, *arguments, tests="empty"):
     """pytest in the folder, without the options of this repository."""
     path = os.pathsep.join(map(str, (ROOT / "src", project / "installed")))
     command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", project, tests)

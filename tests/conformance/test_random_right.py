@@ -12,7 +12,7 @@ import regard.conformance as rc
 from .implementations import right
 
 
-def rejected(seed: int, level: int = 2) -> list[str]:
+def rejected(seed, level=2):
     """What is found in the right implementation of a seed, with its own adapter and with the measured one."""
     function, declared = right(np.random.default_rng(seed))
     names = {"parameters": declared.parameters, "heads": declared.heads, "layout": declared.layout}

@@ -23,14 +23,14 @@ NAMES = {each.name for each in CATALOG}
 def written(tmp_path):
     """Writes source into a file of its own, and names its function."""
 
-    def write(source: str, name: str = "mine") -> str:
+    def write(source, name="mine"):
         (tmp_path / f"{name}.py").write_text(source)
         return f"{tmp_path / name}.py:attention"
 
     return write
 
 
-def fails(script: str, folder, status: int) -> str:
+def fails(script, folder, status):
     """Runs a counterexample where a user would, and returns what it prints on standard error."""
     ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=HANG)
     assert ran.returncode == status, ran.stderr
@@ -169,8 +169,7 @@ LSE = {"returns": {"out": "output", "lse": "logsumexp"}, "lse_layout": "BHQ", "d
 )
 def test_a_result_that_is_not_as_declared(written, tmp_path, name, declared):
     """The declared convention is the first finding, with a short script that fails."""
-    report = rc.conform(written(MISREAD), adapter=rc.Adapter(**declared), level=1)
-    first = report.findings[0]
+    first = rc.conform(written(MISREAD), adapter=rc.Adapter(**declared), level=1).findings[0]
 
     assert first.kind == "convention" and first.measured.startswith(name), str(first)
     assert len(first.counterexample) < 1000

@@ -19,6 +19,7 @@ from regard.laws.expected import compared_gradients, expected
 from tests.conformance.calls import random_call
 from tests.conformance.implementations import right
 from tests.conformance.sessions import Here
+from tests.support.engines import normal
 
 
 @pytest.mark.parametrize("layout", CHOICES["layout"])
@@ -115,7 +116,7 @@ def differentiable(adapter):
     axes = {"SBHD": "sbhd", "BSHD": "bshd", "BSD": "bshd", "THD": "bshd"}.get(layout, "bhsd")
     missing = {"HSD": 1, "THD": 1, "SD": 2}.get(layout, 0)  # axes of size 1
 
-    def attention(q, k, v, mask=None, sinks=None, heads=None):
+    def attention(q, k, v, mask=0, sinks=None, heads=None, cu_seqlens_q=None, cu_seqlens_k=None):
         rows, depth = q.shape[:-1], q.shape[-1] // (heads or 1)
         q, k, v = (x.reshape((1,) * missing + tuple(x.shape)) for x in (q, k, v))
         if layout == "BSD":
@@ -142,7 +143,7 @@ def test_sixteen_bit_arrays_keep_their_bits():
     """bfloat16 reaches each kind of array, and returns, without a change."""
     pytest.importorskip("torch")
     pytest.importorskip("jax")
-    numbers = np.random.default_rng(0).standard_normal((2, 3, 5, 4)).astype(ml_dtypes.bfloat16)
+    numbers = normal(2, 3, 5, 4, dtype=ml_dtypes.bfloat16)
     for kind in CHOICES["arrays"]:
         for memory in ("contiguous", "strided", "readonly"):
             given = on_call(numbers, kind, memory)

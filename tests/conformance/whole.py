@@ -71,7 +71,7 @@ BREAKS = {
 }  # fmt: skip
 
 
-def broken(name: str) -> str:
+def broken(name):
     """The source with one law broken."""
     _, old, new, _ = BREAKS[name]
     assert SOURCE.count(old) == 1, name

@@ -1,10 +1,7 @@
 """Chapters: those of the course, and one that tests write, with right and wrong answers to its exercises."""
 
-from pathlib import Path
-
 import pytest
 
-from regard.learn.chapter import Chapter
 from regard.learn.source import chapters, read_chapter
 
 each_chapter = pytest.mark.parametrize("read", chapters(), ids=lambda read: read.path.stem)
@@ -89,7 +86,7 @@ def test_a_pair(scores):
 '''
 
 
-def chapter(folder: Path, text: str = SCORES + TESTS) -> Chapter:
+def chapter(folder, text=SCORES + TESTS):
     """A chapter with this text."""
     path = folder / "03-scores.md"
     path.write_text(HEAD + text, encoding="utf-8")

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from bench.course_coverage import ITEMS
-from regard.learn.chapter import Chapter
 from regard.learn.proof import proved
 from regard.learn.source import chapters
 from tests.learn.chapter_files import SCORES, TESTS, chapter, each_chapter
@@ -57,7 +56,7 @@ def test_minutes_hold_the_exercises(read):
     assert sum(exercises) + 10 <= sum(read.minutes)
 
 
-def failures(found: Chapter) -> dict[str, str]:
+def failures(found):
     return {what: wrong for what, wrong in proved(found) if wrong}
 
 

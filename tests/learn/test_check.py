@@ -1,8 +1,6 @@
 """Whatever a learner's file does, the check says what is wrong in time, and leaves nothing behind."""
 
 import re
-import uuid
-from pathlib import Path
 
 import pytest
 
@@ -10,6 +8,7 @@ from regard.common.errors import Refused
 from regard.learn.checking import check as checking
 from regard.learn.checking.check import Checker, checked
 from tests.learn.chapter_files import SCORES, chapter
+from tests.support.processes import descendants, marked
 
 RIGHT = "    return q @ k.T / q.shape[-1] ** 0.5\n"
 BEGIN = "def scores(q, k):\n"
@@ -156,26 +155,7 @@ def checker(tmp_path_factory):
         yield found
 
 
-@pytest.fixture
-def left_behind(monkeypatch):
-    """Processes that a test has started and that still run, as a function."""
-    mark = f"REGARD_TEST={uuid.uuid4()}"
-    monkeypatch.setenv(*mark.split("="))
-
-    def found() -> list[str]:
-        running = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark.encode() in (entry / "environ").read_bytes():
-                    running.append((entry / "cmdline").read_text())
-            except OSError:
-                continue
-        return running
-
-    return found
-
-
-def written(folder: Path, code: str | bytes) -> Path:
+def written(folder, code):
     path = folder / "03_scores.py"
     path.write_bytes(code.encode() if isinstance(code, str) else code)
     return path
@@ -196,12 +176,13 @@ def test_what_is_wrong_is_said(name, tmp_path, checker):
 
 
 @pytest.mark.parametrize("name", RIGHT_FILES)
-def test_what_is_right_passes(name, tmp_path, left_behind):
+def test_what_is_right_passes(name, tmp_path):
     """However it is written, and whatever else it does; nothing is left behind."""
     read = chapter(tmp_path)
 
-    assert checked(read, read.exercises[0], written(tmp_path, RIGHT_FILES[name])).problem is None
-    assert left_behind() == []
+    with marked() as mark:
+        assert checked(read, read.exercises[0], written(tmp_path, RIGHT_FILES[name])).problem is None
+        assert descendants(mark) == []
 
 
 def test_lines_of_an_array_are_below_each_other(tmp_path, checker):

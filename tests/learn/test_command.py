@@ -139,8 +139,7 @@ def test_claims_are_listed_and_run():
     status, text = run("--claim", "all")
     claims = [claim for chapter in chapters() for claim in chapter.claims]
     assert status == 0 and all(claim.name[:12] in text for claim in claims)
-    name = next(claim.name for claim in THREE.claims if not claim.needs)
-    status, text = run("--claim", name)
+    status, text = run("--claim", next(claim.name for claim in THREE.claims if not claim.needs))
 
     assert status == 0 and ("It holds" in text or "It fails" in text)
 
@@ -157,8 +156,7 @@ def test_what_is_typed_is_shown_whole(tmp_path, monkeypatch):
 
 def test_code_is_as_wide_as_the_terminal(tmp_path):
     """A line that fits is not broken; prose stays narrow."""
-    typed = b"0.17 0.33 0.5\n4\n3\n11\n1\n"
-    lines = done("learn", tmp_path / "x", "4", input=typed, COLUMNS="130").splitlines()
+    lines = done("learn", tmp_path / "x", "4", input=b"0.17 0.33 0.5\n4\n3\n11\n1\n", COLUMNS="130").splitlines()
     code = [line for part in chapters()[4].questions[:5] for line in part.reveal.code.splitlines() if line.strip()]
 
     assert max(map(len, code)) > 100 and {f"    {line}" for line in code} <= {line.rstrip() for line in lines}

@@ -10,7 +10,7 @@ from tests import ROOT
 READ = chapters()
 
 
-def invented(*covers: str, number: int = 0) -> Chapter:
+def invented(*covers, number=0):
     """A chapter with one section that holds these items."""
     return Chapter(number, "A title", 5, (Text("text-1", 3, covers, "## A heading\n"),), Path("00-a.md"))
 
@@ -40,9 +40,8 @@ def test_the_list_is_complete():
 
 def test_the_page_is_written_from_the_chapters():
     """docs/explanation/course-coverage.md is up to date: `python -m bench.course_coverage` writes it."""
-    written = (ROOT / "docs/explanation/course-coverage.md").read_text(encoding="utf-8")
 
-    assert written == coverage.page(READ)
+    assert (ROOT / "docs/explanation/course-coverage.md").read_text(encoding="utf-8") == coverage.page(READ)
 
 
 def test_meta_each_check_can_fail(monkeypatch):

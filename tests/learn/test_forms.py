@@ -37,6 +37,7 @@ FIELDS = {"number": NUMBER, "shape": SHAPE, "choice": CHOICE, "pairs": PAIRS, "t
 
 TYPED = {
     2: ["+2"],
+    4: ["= 4"],
     5: ["5."],
     8: [" 8.0 ", "~8", "≈ 8"],
     8.5: ["8,5"],
@@ -65,25 +66,25 @@ def test_numbers_as_people_type_them(number, texts):
     assert found == pytest.approx([number] * len(texts), rel=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "",
-        " ",
-        "eight",
-        "1/0",
-        "1/2/3",
-        "8 or 9",
-        "--8",
-        "1e999999999",
-        "10^10^10",
-        "10^99999",
-        "()",
-        "%",
-        "1,2,3",
-        "0x10",
-    ],
+NO_NUMBERS = (
+    "",
+    " ",
+    "eight",
+    "1/0",
+    "1/2/3",
+    "1//2",
+    "8 or 9",
+    "--8",
+    "√-2",
+    "1e",
+    "1e999999999",
+    "10^10^10",
+    "10^99999",
 )
+NO_NUMBERS += ("()", "%", "5 %%", "1,2,3", "0x10")
+
+
+@pytest.mark.parametrize("typed", NO_NUMBERS)
 def test_what_is_not_a_number(typed):
     """The message says what was typed, and what to type."""
     with pytest.raises(Unreadable, match="is not a number; type one such as 8, "):

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
@@ -28,13 +27,12 @@ def course(tmp_path):
     return [chapter(tmp_path / "own", SCORES)]
 
 
-def learner(folder: Path, course, code: str | bytes | None, **noted) -> Path:
+def learner(folder, course, code, **noted):
     """A folder with this file, and what its progress notes of the exercise."""
     folder.mkdir(parents=True)
     read, exercise = course[0], course[0].exercises[0]
     if code is not None:
-        path = folder / read.file_of(exercise)
-        path.write_bytes(code if isinstance(code, bytes) else code.encode())
+        (folder / read.file_of(exercise)).write_bytes(code if isinstance(code, bytes) else code.encode())
     if noted:
         with changing(folder) as progress:
             progress.exercise(key_of(read, exercise)).update(noted)
@@ -152,8 +150,7 @@ def test_a_chapter_of_ones_own(tmp_path):
     """It is read, checked with its own mistakes, graded, and found again without being named."""
     own = tmp_path / "own"
     own.mkdir()
-    text = HEAD.replace("number = 3", "number = 70") + SCORES
-    (own / "70-mine.md").write_text(text, encoding="utf-8")
+    (own / "70-mine.md").write_text(HEAD.replace("number = 3", "number = 70") + SCORES, encoding="utf-8")
     read = read_chapter(own / "70-mine.md")
     folder = tmp_path / "learner"
 

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch  # noqa: F401, without which all is skipped
 
-from regard.learn.chapter import Exercise
 from regard.learn.checking.cases import plain
 from regard.learn.checking.grading import Grading
 from regard.learn.checking.naming import explained
-from regard.learn.checking.problem import Problem
 from regard.learn.source import chapters
 
 WRITTEN = [chapter for chapter in chapters() if chapter.number in (7, 8)]  # later ones begin with a broken module
@@ -18,11 +16,11 @@ MODULES = {each.name: each for chapter in WRITTEN for each in chapter.exercises 
 
 
 @pytest.fixture(params=MODULES)
-def exercise(request) -> Exercise:
+def exercise(request):
     return MODULES[request.param]
 
 
-def failing(grading: Grading, code: str, folder) -> tuple[int, Problem]:
+def failing(grading, code, folder):
     """The first case that an answer fails, and the problem, explained."""
     path = folder / "answer.py"
     path.write_text(code, encoding="utf-8")

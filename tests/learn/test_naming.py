@@ -37,7 +37,7 @@ REMEMBERED = {}  # what the law with mistakes gives for a case
 
 
 @functools.cache
-def graded(name: str) -> Grading:
+def graded(name):
     """The grading of an exercise, which computes the right results once."""
     return Grading(EXERCISES[name])
 

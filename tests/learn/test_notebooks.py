@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from regard.learn.chapter import Chapter, Claim, Exercise
+from regard.learn.chapter import Claim, Exercise
 from regard.learn.export import FOLDER, notebook, scripts, write_scripts
 from regard.learn.running import installed
 from regard.learn.source import read_chapter
@@ -57,7 +57,7 @@ print("no")
 @pytest.mark.slow
 @pytest.mark.one_in(20)  # the first; each takes up to a minute in a kernel of its own
 @each_chapter
-def test_a_notebook_runs(read: Chapter, tmp_path, monkeypatch):
+def test_a_notebook_runs(read, tmp_path, monkeypatch):
     """No cell raises an error; a check says "not yet" of the start and "is right" of the solution; what trains does so
     for a few steps.
     """
@@ -84,7 +84,7 @@ def test_a_notebook_runs(read: Chapter, tmp_path, monkeypatch):
 
 
 @each_chapter
-def test_a_notebook_has_every_part_and_no_answer_before_it(read: Chapter):
+def test_a_notebook_has_every_part_and_no_answer_before_it(read):
     """It is a valid notebook, the same each time; no cell is empty; an answer follows its cell, folded up."""
     found = notebook(read)
     nbformat.validate(found)

@@ -1,4 +1,4 @@
-"""Progress survives a killed process, two terminals at once, and damaged files; two folders do not mix."""
+"""Progress survives a killed process, two terminals at once, and damaged files."""
 
 import json
 import os
@@ -70,14 +70,6 @@ def test_a_killed_process_loses_nothing(tmp_path):
 
     assert read(tmp_path).current == 1
     assert len([name for name in os.listdir(tmp_path) if name.endswith(".json")]) == 1
-
-
-def test_folders_do_not_mix(tmp_path):
-    """What is noted in one is not in the other."""
-    with changing(tmp_path / "a") as progress:
-        progress.current = 4
-
-    assert read(tmp_path / "b").current is None and not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 7}', "null", "\x00"])

@@ -198,9 +198,8 @@ def test_no_line_is_lost(parts):
             lines.append("<!-- covers 1.2 -->")
         else:
             lines += [f"```{kind} n{number}", *words.splitlines(), "```"]
-    problems = Problems("x.md")
 
-    found = list(blocks("\n".join(lines), 1, problems))
+    found = list(blocks("\n".join(lines), 1, Problems("x.md")))
 
     kept = [line.strip() for block in found if not block.kind for line in block.text.splitlines() if line.strip()]
     assert kept == outside

@@ -1,11 +1,7 @@
 """What a learner types: right and wrong answers to a question of any form, as lines."""
 
-from regard.learn.chapter import Question
 
-__all__ = ["typed"]
-
-
-def typed(question: Question, right: bool) -> list[str]:
+def typed(question, right):
     """The lines of a right, or a wrong, answer."""
     fields, answer = question.fields, question.fields["answer"]
     match question.form:

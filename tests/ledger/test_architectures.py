@@ -17,7 +17,7 @@ AGREE += ["t5", "whisper", "vit"]
 FEW = dict.fromkeys(AGREE, "agrees") | {"bloom": "counted", "clip": "counted", "timm_wrapper": "refused"}
 
 
-def in_docs(name: str) -> str:
+def in_docs(name):
     """The heading under which the architecture stands in the page."""
     heading = ""
     for line in DOCS.read_text(encoding="utf-8").splitlines():

@@ -26,8 +26,7 @@ KINDS = {
 
 
 def small(kind, **more):
-    own = {"vocab_size": 99} if kind == "gpt2" else SMALL
-    return {"model_type": kind, **own, **KINDS[kind], **more}
+    return {"model_type": kind, **({"vocab_size": 99} if kind == "gpt2" else SMALL), **KINDS[kind], **more}
 
 
 @pytest.mark.spread
@@ -99,9 +98,8 @@ def test_a_model_stays_as_it_is():
     """A module with data is copied without it: no hook, no dtype, no implementation of it is changed."""
     model = llama().train()
     before = copy.deepcopy(model.state_dict())
-    found = rg.cost(model, tokens=16, phase="decode", dtype="bfloat16")
 
-    assert found.parameters.counted == model.num_parameters()
+    assert rg.cost(model, tokens=16, phase="decode", dtype="bfloat16").parameters.counted == model.num_parameters()
     assert model.training and model.config._attn_implementation == "sdpa" and model.dtype == torch.float32
     assert not model._forward_hooks and not model.model.layers[0]._forward_pre_hooks
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
@@ -296,17 +294,17 @@ def test_a_mask_changes_the_work_and_not_the_cache():
 class Own(torch.nn.Module):
     """A model without a configuration, whose parts are registered in some order."""
 
-    def __init__(self, order: str, name: str):
+    def __init__(self, order, name):
         super().__init__()
         parts = {
-            "parameter": lambda: self.register_parameter("places", torch.nn.Parameter(torch.zeros(1, 64, 32))),
-            "places": lambda: self.add_module("numbers", torch.nn.Embedding(64, 32)),
-            "tokens": lambda: self.add_module("first", torch.nn.Embedding(50, 32)),
-            "features": lambda: self.add_module("first", torch.nn.Linear(24, 32)),
-            "body": lambda: self.add_module("body", torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)),
+            "parameter": ("places", torch.nn.Parameter(torch.zeros(1, 64, 32))),
+            "places": ("numbers", torch.nn.Embedding(64, 32)),
+            "tokens": ("first", torch.nn.Embedding(50, 32)),
+            "features": ("first", torch.nn.Linear(24, 32)),
+            "body": ("body", torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)),
         }
         for part in order.split():
-            parts[part]()
+            setattr(self, *parts[part])
         self.forward = (lambda input_ids: self.run(input_ids)) if name == "input_ids" else (lambda x: self.run(x))
 
     def run(self, x):

@@ -27,7 +27,7 @@ def run(monkeypatch, capsys):
     """
     monkeypatch.syspath_prepend(str(FOLDER))
 
-    def printed(script: str) -> str:
+    def printed(script):
         try:
             runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
         except ModuleNotFoundError as error:
@@ -58,8 +58,7 @@ def test_the_difference_is_still_there_with_the_numbers_of_the_page(script, run)
 def test_the_page_has_the_versions_of_every_script(script):
     """A reader finds the versions that the first line of a script names."""
     first = ast.get_docstring(ast.parse((FOLDER / f"{script}.py").read_text(encoding="utf-8")))
-    versions = re.findall(r"\d+\.\d+\.\d+(?:\.\w+)?", first)
-    assert [version for version in versions if version not in TEXT] == []
+    assert [version for version in re.findall(r"\d+\.\d+\.\d+(?:\.\w+)?", first) if version not in TEXT] == []
 
 
 def test_the_page_has_a_row_for_every_script():

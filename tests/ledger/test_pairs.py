@@ -31,8 +31,7 @@ KNOWN = list(RULES)[:11]
 
 def by_hand(rule, batch, heads, rows, keys, start):
     """The rule, evaluated at every pair."""
-    grid = np.ogrid[:batch, :heads, start : start + rows, :keys]
-    values = dict(zip(("batch", "head", "query", "key"), grid))
+    values = dict(zip(("batch", "head", "query", "key"), np.ogrid[:batch, :heads, start : start + rows, :keys]))
     return int(np.broadcast_to(evaluate(rule, values), (batch, heads, rows, keys)).sum())
 
 

@@ -1,14 +1,11 @@
 """A client of the server of a page, and its frames."""
 
-import contextlib
-import http.client
 import json
-import urllib.parse
 
 import numpy as np
 
 from regard.lens.runs import codes
-from tests.support.waiting import HANG
+from tests.support import client
 
 
 def unframed(raw):
@@ -24,25 +21,12 @@ def unframed(raw):
     return header, found
 
 
-class Client:
-    """Asks one server, in connections of its own."""
-
-    def __init__(self, served):
-        parts = urllib.parse.urlsplit(served.address)
-        self.port, self.begin, self.host = parts.port, parts.path, parts.netloc
-
-    def ask(self, path, method="GET", begin=None, body=None, **headers):
-        """-> (status, headers, body)"""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)) as connection:
-            connection.request(method, (self.begin if begin is None else begin) + path, body, named)
-            reply = connection.getresponse()
-            return reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
+class Client(client.Client):
+    """Asks the server of a page."""
 
     def post(self, path, given, **headers):
         """Bytes, or what becomes JSON -> (status, what the JSON of the answer says)"""
-        body = given if isinstance(given, bytes) else json.dumps(given).encode()
-        status, _, answer = self.ask(path, "POST", body=body, **{"Content_Type": "application/json"} | headers)
+        status, _, answer = self.ask(path, given, **headers)
         return status, json.loads(answer)
 
     def frame(self, path):

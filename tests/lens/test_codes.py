@@ -52,14 +52,17 @@ def test_codes_tell_the_kinds_of_nothing_apart():
     assert decode(coarse, fine)[7:].tolist() == [pytest.approx(0.3, rel=COARSE_ERROR), 1, 1]
 
 
+def linear(colors):
+    """Colors of sRGB, from 0 to 255, in amounts of light."""
+    return np.where(colors <= 10.3, colors / 3294.6, ((colors / 255 + 0.055) / 1.055) ** 2.4)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark", "diverging-light", "diverging-dark"])
 def test_colours_are_evenly_spaced(theme):
     """Equal steps along the ramp look equally large, and lightness goes one way only; diverging colours turn in the
     middle, at the one nearest to the paper.
     """
-    srgb = ramp(theme) / 255
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    lab = np.cbrt(linear @ np.linalg.inv(RGB).T) @ np.linalg.inv(LMS).T  # OKLab
+    lab = np.cbrt(linear(ramp(theme)) @ np.linalg.inv(RGB).T) @ np.linalg.inv(LMS).T  # OKLab
     lightness = lab[::5, 0] * (1 if theme.endswith("light") else -1)
     steps = [np.linalg.norm(np.diff(lab[::15], axis=0), axis=1)]
     if theme.startswith("diverging"):

@@ -8,6 +8,7 @@ from regard.language.expr import key, query
 from regard.lens import token
 from regard.lens.look import of_arrays, of_weights
 from regard.lens.runs.detectors import DETECTORS
+from tests.support.engines import normal
 from tests.support.refusals import refusing
 
 WORDS = np.array(["[CLS]", "a", "b", "a", "c", "b", "a", "[SEP]", "[SEP]"])
@@ -29,7 +30,7 @@ def judge(call, sets, allowed=True):
 @pytest.fixture
 def random():
     """Queries and keys of two heads."""
-    return np.random.default_rng(0).standard_normal((2, 2, 9, 8), dtype=np.float32)
+    return normal(2, 2, 9, 8)
 
 
 @pytest.mark.parametrize("given", [False, True])

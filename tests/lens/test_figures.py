@@ -10,9 +10,10 @@ from regard.lens import Call
 from regard.lens.runs import figures, tiles
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.row_figures import ROWS
+from tests.support.engines import normal
 
 
-def defined(p, allowed, scores, special, start) -> dict[str, np.ndarray]:
+def defined(p, allowed, scores, special, start):
     """Every figure of the rows by its definition."""
     away = np.arange(p.shape[2]) - start - np.arange(p.shape[1])[:, None]
     entropy, count = -(p * np.log(np.where(p > 0, p, 1))).sum(-1), allowed.sum(-1)
@@ -98,7 +99,7 @@ def test_means_leave_out_rows_that_see_nothing():
     """A head's figure is the mean over the rows that may attend; a NaN in one of them shows, and no such row at all is
     NaN. A call without rows has no means.
     """
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 6, 4), np.float32)
+    q, k = normal(2, 2, 6, 4)
     q[1, 4, 0] = np.nan
     found, none = (
         figures.measured(q, k, np.zeros(6, bool), mask=mask) for mask in ((rg.query >= 2) & (rg.key < 5), rg.key < 0)
@@ -119,7 +120,7 @@ def test_weights_are_right_however_large_the_scores(size, score, small, monkeypa
     """
     monkeypatch.setattr(figures, "SMALL", small)
     monkeypatch.setattr(tiles, "SMALL", small)
-    q, k = np.random.default_rng(0).standard_normal((2, 1, 64, 16), dtype=np.float32)
+    q, k = normal(2, 1, 64, 16)
     if score is None:
         q[..., 0] = k[..., 0] = np.sqrt(4 * size)
     p = rg.attention_weights(q.astype(float), k.astype(float), scale=0.25)

@@ -10,7 +10,9 @@ from regard.lens.viewer import head_mean, routes
 from regard.lens.viewer.head_mean import mean_of
 from tests.lens.client import unframed
 from tests.lens.test_figures import defined
-from tests.support.browser import example, fault
+from tests.support.browser import example, spoiled
+
+INVALID = {(0, 3, 1): np.nan, (1, 4, 2): -0.5, (2, 2, 5): 0.3}  # one in each of three heads, the last behind the mask
 
 
 def means(run):
@@ -32,7 +34,7 @@ def test_a_mean_is_the_mean_of_the_weights():
 
 def test_the_figures_of_a_mean_are_those_of_its_rows(monkeypatch):
     """Entropy, maximum and the others, as they follow from the exact mean; too many weights have no entropy."""
-    run, _ = example(n=40, layers=2, heads=3, mask=rg.causal())
+    run, _ = example(n=40, mask=rg.causal())
     monkeypatch.setattr(head_mean, "PAIRS", 700)  # several blocks of rows and of heads
     special, free = np.array(run.axes["text"].special), np.tri(40, dtype=bool)
     for _, found, p in means(run):
@@ -52,10 +54,8 @@ def test_the_figures_of_a_mean_are_those_of_its_rows(monkeypatch):
 
 def test_invalid_weights_of_one_head_stay_visible():
     """The mean with a NaN or a weight out of range is NaN; one that a mask forbids in one head is so in the mean."""
-    run, (exact,) = example(n=6, layers=1, heads=3, mask=rg.causal())
-    given = np.array(exact, np.float32)
-    given[0, 3, 1], given[1, 4, 2], given[2, 2, 5] = np.nan, -0.5, 0.3
-    run = fault(run, given=given, q=None, k=None)
+    run, (exact,) = example(n=6, layers=1, mask=rg.causal())
+    run = spoiled(run, exact, INVALID)
     coarse = unframed(routes.Responder([run]).answer("tile", "0", "0", "mean", "share", "0", "0", "0"))[1]["coarse"]
     assert np.argwhere(coarse == NAN).tolist() == [[3, 1], [4, 2]]
     assert coarse[2, 5] == LEAK and coarse[1, 5] == MASKED
@@ -63,7 +63,7 @@ def test_invalid_weights_of_one_head_stay_visible():
 
 def test_the_server_answers_for_means():
     """Tiles of every level, rows, columns and figures of a mean; the steps of a computation are those of one head."""
-    run, _ = example(n=300, layers=2, heads=3, mask=rg.causal())
+    run, _ = example(n=300, mask=rg.causal())
     responder = routes.Responder([run])
     for word, _, exact in means(run):
         cells = exact.reshape(150, 2, 150, 2)
@@ -84,7 +84,7 @@ def test_the_server_answers_for_means():
 
 def test_a_tile_of_many_heads_is_sampled(monkeypatch):
     """A tile of more weights than two seconds allow says which rows it is made of."""
-    run, _ = example(n=300, layers=2, heads=3, mask=rg.causal())
+    run, _ = example(n=300, mask=rg.causal())
     monkeypatch.setattr(routes, "MEAN_BUDGET", 6 * 300 * 300 // 2)
     header, found = unframed(routes.Responder([run]).answer("tile", "0", "0", "all", "share", "2", "0", "0"))
     assert header["exact"] == "sampled 1 row of 2"

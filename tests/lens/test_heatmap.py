@@ -15,13 +15,13 @@ from regard.lens import Axis, Call, Run
 from regard.lens.drawing.heatmap import matrix_figure
 from regard.lens.drawing.ramp import ramp
 from regard.lens.drawing.terminal import matrix
+from tests.support.engines import normal
 
 WORDS = ["[CLS]", "a", "$x$", "</script>", "\u202eb", "lo ng", "🦊", "z"]
 
 
 def weights(n=8, heads=2, mask=None):
-    q, k = np.random.default_rng(0).standard_normal((2, heads, n, 16))
-    return rg.attention_weights(q, k, mask=mask)
+    return rg.attention_weights(*normal(2, heads, n, 16, dtype=float), mask=mask)
 
 
 def run_of(given, mask=None, words=None):
@@ -57,7 +57,7 @@ def test_what_is_no_plain_weight_looks_different():
     assert named(figure) == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
 
 
-def named(figure) -> list[str]:
+def named(figure):
     """What the legend names."""
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
@@ -77,7 +77,7 @@ def test_a_pooled_picture_adds_up(monkeypatch):
     """Cells of a pooled picture are means over rows of sums over keys, and the title's text says how large they are,
     and which rows they are made of where computing all would take long. (Samples: test_tiles, as regions.)
     """
-    p = weights(n=90, heads=2)
+    p = weights(n=90)
     part = run_of(p).calls[0], 1, range(20, 80), range(7, 90), 6
     cut, size = 7 + np.arange(6) * 83 // 6, "cells of 10 × 13.83 pairs: mean of rows, sum of keys"
     found = matrix_figure(*part)
@@ -170,5 +170,4 @@ def test_the_terminal_without_colours_has_shades():
 def test_the_terminal_fits_its_width():
     """Whatever the number of tokens, no line is wider than the terminal."""
     for n, width in itertools.product((3, 39, 41, 200), (40, 80, 200)):
-        lines = printed(run_of(weights(n=n, heads=1)), width).split("\n")
-        assert max(line.cell_len for line in lines[:-1]) <= width
+        assert max(line.cell_len for line in printed(run_of(weights(n=n, heads=1)), width).split("\n")[:-1]) <= width

@@ -1,5 +1,5 @@
 """A served page takes other texts and changed rules: the runs that it makes, what it refuses, and the page in a real
-browser. The rules themselves: `Run.changed` against attention in NumPy.
+browser. The rules themselves: `Run.changed` against `attention_weights`.
 """
 
 import base64
@@ -20,12 +20,10 @@ from tests.support.browser import Opened, example, fault
 WIDE = SENTENCE.replace("tired", "wide")
 
 
-def attended(call, head, *, temperature=1.0, scale=None, allowed=None):
-    """The weights of a head by the definition: softmax of scale · q · kᵀ / temperature over the allowed keys."""
-    q, k = call.q[head].astype(float), call.k[head * len(call.k) // len(call.q)]
-    p = np.exp((call.scale if scale is None else scale) * q @ k.T / temperature)
-    p *= call.allowed(heads=head)[0] if allowed is None else allowed
-    return p / p.sum(-1, keepdims=True)
+def attended(call, *, temperature=1.0, scale=None, **more):
+    """The weights of the law with changed rules, on the recorded q and k."""
+    rules = {"mask": call.mask, "scale": (call.scale if scale is None else scale) / temperature} | more
+    return rg.attention_weights(call.q, call.k, **rules)
 
 
 def made(client, what, **given):
@@ -42,7 +40,7 @@ def row_near(client, address, exact):
 @pytest.fixture
 def rules():
     """A server of a run of random heads, without a model, and a client."""
-    run, _ = example(12, 2, 3, rg.causal())
+    run, _ = example(12, mask=rg.causal())
     with server.Server(run) as running:
         yield run, Client(running)
 
@@ -59,20 +57,20 @@ def texts():
 
 
 @pytest.mark.parametrize(
-    ("change", "rules"),
+    "change",
     [
-        ({"temperature": 0.5}, {"temperature": 0.5}),
-        ({"temperature": 3.0, "scale": 0.1}, {"temperature": 3.0, "scale": 0.1}),
-        ({"mask": None}, {"allowed": np.ones((12, 12), bool)}),
-        ({"mask": rg.causal() & rg.window(3)}, {"allowed": np.tri(12, dtype=bool) & ~np.tri(12, k=-3, dtype=bool)}),
+        {"temperature": 0.5},
+        {"temperature": 3.0, "scale": 0.1},
+        {"mask": None},
+        {"mask": rg.causal() & rg.window(3)},
     ],
 )
-def test_changed_runs_have_the_weights_of_the_changed_rules(change, rules):
-    """Weights, the figures of rows, and Σ p v are those of softmax with the changed rules, on the recorded q, k, v."""
+def test_changed_runs_have_the_weights_of_the_changed_rules(change):
+    """Weights, the figures of rows, and Σ p v are those of the law with the changed rules, on the recorded q, k, v."""
     run, _ = example(12, 2, 4, rg.causal(), groups=2)
     changed = run.changed(**change)
     for before, after in zip(run.calls, changed.calls, strict=True):
-        p = np.stack([attended(before, head, **rules) for head in range(4)])
+        p = attended(before, **change)
         for found, exact in (
             (after.weights(), p),
             (after.rows["maximum"], p.max(-1)),
@@ -86,9 +84,8 @@ def test_changed_runs_have_the_weights_of_the_changed_rules(change, rules):
 def test_rules_that_read_the_head_keep_their_heads():
     """Calls are computed together where their rules are the same for every head; others are not mixed up."""
     slope = rg.score - 0.3 * rg.head * (rg.query - rg.key)
-    run, exact = example(12, 2, 3, rg.causal(), score=slope)
-    changed = run.changed(temperature=2.0)
-    for before, after in zip(exact, changed.calls, strict=True):
+    run, exact = example(12, mask=rg.causal(), score=slope)
+    for before, after in zip(exact, run.changed(temperature=2.0).calls, strict=True):
         p = np.sqrt(before.astype(np.float64))  # softmax(s / 2) ∝ √softmax(s)
         np.testing.assert_allclose(after.weights(), p / p.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
     assert run.changed() is run
@@ -98,7 +95,7 @@ def test_rules_that_read_the_head_keep_their_heads():
 
 def test_changes_that_are_no_rules_are_refused_together():
     """Every problem is in one message; a call without q and k is refused by its name."""
-    run, _ = example(12, 2, 3)
+    run, _ = example(12)
     with pytest.raises(rg.Refused) as error:
         run.changed(temperature=0, scale=float("nan"), mask="diagonal", calls=[7])
     for part in ("temperature is not a positive number", "scale is not a number", "unknown mask", "no such call"):
@@ -116,8 +113,8 @@ def test_changed_rules_are_a_new_run(rules):
     run, client = rules
     new = made(client, "rules", n=0, temperature=0.25, scale=None, mask="recorded", call=0)
     assert new["number"] == 1 and new["run"].keys() == {"calls", "facts", "findings", "python"}
-    row_near(client, "1/1/2/11", attended(run.calls[1], 2, temperature=0.25)[11])
-    row_near(client, "0/1/2/11", attended(run.calls[1], 2)[11])
+    row_near(client, "1/1/2/11", attended(run.calls[1], temperature=0.25)[2, 11])
+    row_near(client, "0/1/2/11", attended(run.calls[1])[2, 11])
     for mask, width in (("causal window", 2), ("window", 3), ("causal", None), ("none", None)):
         number = made(client, "rules", n=0, mask=mask, window=width, call=0)["number"]
         near = np.arange(12) - 6
@@ -206,8 +203,7 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     view.tab.select_option("#live-mask", "causal")
     until(view, f"state.run > {number}")
     assert view.state("query") == 9
-    causal = np.tri(*call.shape[1:], dtype=bool)
-    np.testing.assert_allclose(row_of(view), attended(call, 1, allowed=causal)[9], **close)
+    np.testing.assert_allclose(row_of(view), attended(call, mask=rg.causal())[1, 9], **close)
     address = view.address()
     assert "mask=causal" in address and "text=" in address and "run=" not in address
     again = Opened(chromium, texts.address, address)
@@ -225,7 +221,7 @@ def test_a_page_without_a_model_keeps_what_a_switch_of_rules_does_not_touch(chro
     """The list of heads, the text and what the page opens on are built once. A refused temperature or window gives way
     to the value that is used, and the page says what is expected; so it does of a server that was stopped.
     """
-    with server.Server(example(12, 2, 3)[0]) as running:
+    with server.Server(example(12)[0]) as running:
         view = Opened(chromium, running.address)
         view.tab.evaluate("window.option = document.querySelector('#map-head option')")
         view.tab.select_option("#live-mask", "none")

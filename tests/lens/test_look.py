@@ -14,16 +14,16 @@ import transformers as T
 import regard as rg
 from regard.common import default_model
 from regard.lens import look
-from regard.lens.recording import minilm
 from regard.lens.recording.token_text import spelled
 from regard.lens.runs.first_view import choose
 from regard.torch.hf import load_model
 from tests.cli.test_cli import of_a_process
 from tests.lens.minilm import SENTENCE, with_minilm
+from tests.support.engines import normal
 from tests.support.refusals import refusing
 
 
-def refused(*given, **named) -> str:
+def refused(*given, **named):
     with pytest.raises(rg.Refused) as caught:
         look(*given, **named)
     return str(caught.value)
@@ -171,8 +171,7 @@ def test_the_default_model_has_transformers_numbers():
     opened.
     """
     run, folder = look(None, SENTENCE), default_model.default_folder()
-    tokenizer = T.AutoTokenizer.from_pretrained(folder)
-    exact = eager_weights(folder, **tokenizer(SENTENCE, return_tensors="pt")).attentions
+    exact = eager_weights(folder, **T.AutoTokenizer.from_pretrained(folder)(SENTENCE, return_tensors="pt")).attentions
     axis, opened = run.axes["text"], look(folder, SENTENCE)
     assert "".join(axis.tokens) == "[CLS]the animal didn't cross the street because it was too tired.[SEP]"
     assert axis.special == (True, *[False] * 14, True)
@@ -200,13 +199,6 @@ def test_a_text_longer_than_the_default_model_takes():
     assert len(look(None, "word " * 510, layers=0, values=False).axes["text"]) == 512
     said = refused(None, "word " * 511)
     assert "too long for the model" in said and "513 tokens" in said and "at most 512" in said
-
-
-def test_gelu_is_that_of_the_paper():
-    """x Φ(x), within what float32 and the approximation of erf make of it."""
-    x = np.linspace(-9, 9, 1001, dtype=np.float32)
-    exact = torch.nn.functional.gelu(torch.from_numpy(x).double()).numpy()
-    np.testing.assert_allclose(minilm._gelu(x), exact, atol=1.5e-6)
 
 
 def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path):
@@ -309,16 +301,6 @@ def test_layers_values_and_limit(folders, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_is_recorded_into_a_folder(folders, tmp_path):
-    """The folder holds the run that was made. (That it is written over only when asked: tests/cli/test_look.py.)"""
-    given, into = (folders["llama"], SENTENCE), tmp_path / "run"
-    kept, again = look(*given, into=into), look(into)
-    made = {name: value for name, value in kept.facts.items() if name != "made"}  # how this process made it
-    assert (again.model, again.axes, again.facts) == (kept.model, kept.axes, made)
-    for mine, whole in zip(again.calls, look(*given).calls, strict=True):
-        assert np.array_equal(mine.weights(), whole.weights()) and np.array_equal(mine.x, whole.x)
-
-
 def test_a_size_is_known_from_the_first_call(folders):
     """A run beyond the limit stops at its first call: the layers after it do not run."""
     model, inputs = T.LlamaForCausalLM.from_pretrained(folders["llama"]), {"input_ids": torch.arange(9)[None]}
@@ -335,7 +317,7 @@ def test_a_size_is_known_from_the_first_call(folders):
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
 def test_arrays_and_their_rules(kind):
     """q and k with any rules give the weights of `attention_weights`."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, 4, 6, 8), dtype=np.float32)
+    q, k, v = normal(3, 4, 6, 8)
     rules = {"mask": rg.causal(), "score": rg.softcap(2.0), "scale": 0.7, "sinks": np.arange(4, dtype=np.float32)}
     run = look(kind(q), k=kind(k[:2]), v=kind(v[:2]), tokens=list("abcdef"), special=[1, 0, 0, 0, 0, 0], **rules)
     np.testing.assert_allclose(run.calls[0].weights(), rg.attention_weights(q, k[:2], **rules), atol=1e-6)

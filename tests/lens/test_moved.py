@@ -7,13 +7,13 @@ import regard as rg
 from regard.lens.look import of_arrays
 from regard.lens.runs.figures import SMALL, lengths
 from tests.lens.minilm import SENTENCE, with_minilm
+from tests.support.engines import normal
 
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_lengths_of_values(groups):
     """‖v‖ of the key head of each head; with an output projection, ‖W_o v‖ by its columns of the head."""
-    random = np.random.default_rng(0)
-    v, w_o = random.standard_normal((groups, 5, 4)), random.standard_normal((16, 3, 4))
+    v, w_o = normal(groups, 5, 4), normal(16, 3, 4, seed=1)
     own = np.repeat(v, 3 // groups, 0)
     for matrix, exact in ((None, own), (w_o.reshape(16, 12), np.einsum("hke,mhe->hkm", own, w_o))):
         np.testing.assert_allclose(lengths(v, 3, matrix), np.linalg.norm(exact, axis=-1), rtol=1e-6)
@@ -22,7 +22,7 @@ def test_lengths_of_values(groups):
 @pytest.mark.parametrize("n", [9, int((SMALL / 2) ** 0.5) + 30])
 def test_what_moves(n):
     """Σ p ‖v‖ of each row, and the share of special tokens in it, by brute force; in NumPy and compiled."""
-    q, k, v = np.random.default_rng(0).standard_normal((3, 2, n, 8), dtype=np.float32)
+    q, k, v = normal(3, 2, n, 8)
     special, sinks = np.arange(n) % 4 == 0, np.array([0.5, -1.0], np.float32)
     call = of_arrays(q, k[:1], v[:1], special=special, mask=rg.causal(), sinks=sinks).calls[0]
     parts = call.weights() * np.linalg.norm(v[0].astype(float), axis=-1)

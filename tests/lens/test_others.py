@@ -10,6 +10,7 @@ from regard.language.analysis import evaluate
 from regard.language.expr import head, key, query
 from regard.lens.look import of_arrays, of_weights
 from regard.lens.runs.mask_pairs import SMALL, readers
+from tests.support.engines import normal
 
 MASKS = {
     "none": None,
@@ -30,15 +31,14 @@ def test_readers_are_the_rows_that_the_mask_allows(mask, start):
     allowed = True if mask is None else evaluate(mask, {"batch": 0, "head": h, "query": start + i, "key": j})
     assert np.array_equal(readers(mask, (H, Q, K), start), np.broadcast_to(allowed, (H, Q, K)).sum(1))
     n = int(SMALL**0.5) + 40 + start  # the compiled engine counts the same
-    found = readers(rg.causal(), (2, n - start, n), start)[1]
-    assert np.array_equal(found, n - np.arange(n).clip(start))
+    assert np.array_equal(readers(rg.causal(), (2, n - start, n), start)[1], n - np.arange(n).clip(start))
 
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("mask", [MASKS[name] for name in ("none", "causal", "by head", "a table")])
 def test_others_are_the_mean_of_the_other_rows(mask, given):
     """Over the rows that may attend to the key, without the row itself; NaN without such a row."""
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 40, 8), dtype=np.float32)
+    q, k = normal(2, 2, 40, 8)
     call = of_arrays(q, k, mask=mask).calls[0]
     call = of_weights(call.weights(), mask=mask).calls[0] if given else call
     p, allowed = call.weights(), call.allowed()

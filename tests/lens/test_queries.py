@@ -12,11 +12,12 @@ from regard.lens.look import of_arrays, of_weights
 from regard.lens.viewer import queries as answers
 from regard.lens.viewer.queries import KEYS
 from tests.support.browser import HOSTILE, example, fault
+from tests.support.engines import normal
 
 
 def test_a_pair_is_asked_of_every_call_between_its_axes():
     """Every head of every call over the two axes answers; calls between others do not."""
-    run, exact = example(8, layers=3, keys=12)
+    run, exact = example(layers=3, keys=12)
     elsewhere = fault(run, call=1, keys="text", k=run.calls[1].k[:, :8], v=run.calls[1].v[:, :8])
     found = answers.pair(elsewhere, "text", "source", 3, 10)
     assert [(each["call"], each["allowed"].all()) for each in found] == [(0, True), (2, True)]
@@ -28,7 +29,7 @@ def test_a_pair_is_asked_of_every_call_between_its_axes():
 @pytest.mark.parametrize("given", [False, True])
 def test_ordinary_keys_have_what_special_tokens_and_sinks_leave(sinks, given):
     """Σ p over the keys that are no special tokens; 0 in a row that may attend nothing."""
-    q, k = np.random.default_rng(1).standard_normal((2, 2, 7, 8), dtype=np.float32)
+    q, k = normal(2, 2, 7, 8)
     special, allowed = np.arange(7) % 3 == 0, np.tri(7, k=-1, dtype=bool)
     run = of_arrays(q, k, mask=allowed, sinks=sinks, special=special)
     if given:
@@ -87,8 +88,7 @@ def test_what_a_page_starts_from_is_harmless_json():
     """Names, tokens, facts and notes are foreign text: made visible; numbers that are none are null."""
     run, _ = example(len(HOSTILE), layers=1, tokens=HOSTILE)
     evil, shown, grid = HOSTILE[5], "⟨U+202E⟩gnp.exe", (1, len(HOSTILE))
-    segments = (Segment(0, 3, evil),)
-    axis = dataclasses.replace(run.axes["text"], segments=segments, picture=b"\x89PNG", grid=grid)
+    axis = dataclasses.replace(run.axes["text"], segments=(Segment(0, 3, evil),), picture=b"\x89PNG", grid=grid)
     notes = {"scale": np.float32("nan"), evil: [evil, (1, None)]}
     call = dataclasses.replace(run.calls[0], name=evil, engine="\x1b[31m", notes=notes)
     facts = {"hash": np.int64(3), "at": float("inf")}
@@ -100,9 +100,6 @@ def test_what_a_page_starts_from_is_harmless_json():
     assert [len(found["axes"]["text"][name]) for name in ("tokens", "gap", "special")] == [len(HOSTILE)] * 3
     (about,) = found["calls"]
     assert about["notes"] == {"scale": None, shown: [shown, [1, None]]}
-    assert about["figures"]["entropy"] == pytest.approx(call.figures["entropy"], rel=1e-4)
-    assert about["kept"] == {"v": True, "x": True, "out": True}
-    assert (about["heads"], about["Q"], about["K"], about["only_weights"]) == (3, *grid[1:] * 2, False)
 
 
 def test_a_head_that_sees_nothing_has_no_figures():

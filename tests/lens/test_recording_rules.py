@@ -141,7 +141,7 @@ def test_windows_have_positions_of_their_own():
         np.testing.assert_array_equal(score[at, at], away * entry)
 
 
-def recorded(rows: int, keys, start: int, **more) -> Recorded:
+def recorded(rows, keys, start, **more):
     return Recorded(unmeasured("layer", 0, q=np.zeros((1, rows, 2)), k=keys, v=keys, start=start, **more))
 
 

@@ -58,8 +58,7 @@ def test_numbers_are_the_weights(served):
         assert client.frame(path)[0]["exact"] == "exact"
         near(client.weights(path), exact)
     assert client.frame("pair/0/text/text/150/120")[0]["calls"] == [0, 1]
-    coarse = client.frame("row/0/0/0/100")[1]["coarse"]
-    assert ((coarse == codes.MASKED) == (np.arange(N) > 100)).all()
+    assert ((client.frame("row/0/0/0/100")[1]["coarse"] == codes.MASKED) == (np.arange(N) > 100)).all()
 
 
 def test_axes_may_have_any_name():

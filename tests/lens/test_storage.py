@@ -72,8 +72,7 @@ def test_a_rule_comes_back_from_json(mask, score):
 def test_a_constant_keeps_its_kind_and_its_bits(value):
     """Truth values, whole numbers, floats, NaN and the infinities are told apart in JSON."""
     described, _ = rules.pack({"mask": Const(value)})
-    found = rules.unpack(strict.loads(strict.dumps(described, "test").encode()), [])
-    assert found["mask"] is Const(value)
+    assert rules.unpack(strict.loads(strict.dumps(described, "test").encode()), [])["mask"] is Const(value)
 
 
 def test_what_is_shared_is_written_once(tmp_path):
@@ -105,13 +104,13 @@ def test_opening_a_run_takes_no_memory(tmp_path):
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def not_saved(run, folder, **more) -> str:
+def not_saved(run, folder, **more):
     with pytest.raises(rg.Refused) as caught:
         save(run, folder, **more)
     return str(caught.value)
 
 
-def names(folder) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -142,7 +141,7 @@ def test_a_run_can_be_written_over_itself(tmp_path):
     np.testing.assert_array_equal(weights[:2], weights[1:])
 
 
-def broken_off(folder, **more) -> None:
+def broken_off(folder, **more):
     """A process that is killed while it writes its second call."""
     child = os.fork()
     if child == 0:

@@ -21,7 +21,7 @@ from regard.lens.storage.folder import open_run, save
 from tests.support.kept_runs import example, refused, rich
 
 
-def rewrite(folder, change, *, wrong_by=0) -> None:
+def rewrite(folder, change, *, wrong_by=0):
     """Changes the manifest, with a sum that fits it: change(it) may return the text that stands there instead."""
     found = json.loads((folder / "run.json").read_text())
     found.pop("sum")
@@ -30,7 +30,7 @@ def rewrite(folder, change, *, wrong_by=0) -> None:
     (folder / "run.json").write_bytes(text.encode() if text else body + b', "sum": %d}' % (zlib.crc32(body) + wrong_by))
 
 
-def rehead(path, change) -> None:
+def rehead(path, change):
     """Changes the header of a call's file; the numbers stay."""
     raw = path.read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
@@ -39,22 +39,30 @@ def rehead(path, change) -> None:
     path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + length :])
 
 
-def put(*places):
-    """The change that puts a value, the last of these, at a place within lists and dictionaries; a function gives the
-    value from what is beside it.
-    """
-    *path, name, value = places
+def place_of(found, path):
+    """What holds the value at a path such as calls.0.start, and the last name of the path."""
+    *before, name = (int(part) if part.isdigit() else part for part in path.split("."))
+    return functools.reduce(operator.getitem, before, found), name
+
+
+def put(path, value):
+    """The change that puts a value at a path; a function gives the value from what is beside it."""
 
     def change(found):
-        place = functools.reduce(operator.getitem, path, found)
+        place, name = place_of(found, path)
         place[name] = value(place) if callable(value) else value
 
     return change
 
 
-def drop(*places):
-    """The change that removes what is at a place."""
-    return lambda found: functools.reduce(operator.getitem, places[:-1], found).pop(places[-1]) and None
+def drop(path):
+    """The change that removes what is at a path."""
+
+    def change(found):
+        place, name = place_of(found, path)
+        del place[name]
+
+    return change
 
 
 MANIFESTS = [
@@ -68,39 +76,39 @@ MANIFESTS = [
     (drop("model"), "without 'model'"),
     (put("more", 1), r"run\.json\.more"),
     (put("text", 1), r"run\.json\.text is 1\n  expected  str"),
-    (put("calls", 0, "start", True), r"calls\[0\]\.start is True"),
-    (put("calls", 0, "start", 10**30), "start is too large"),
-    (put("axes", "patches", "picture", "é"), "the image is not valid base64"),
-    (put("axes", "keys", "special", [10]), "special tokens outside the axis"),
-    (put("axes", "patches", "grid", [2, 2, 2]), "not a grid of patches"),
-    (put("axes", "patches", "grid", [2, 3]), "a grid that does not fit"),
-    (put("axes", "patches", "segments", 0, "stop", 5), "segments that do not fit"),
-    (put("axes", "keys", "unknown", [{"position": 10, "characters": "x"}]), "unknown tokens that do not fit the axis"),
-    (put("axes", "keys", "unknown", [{"position": "1", "characters": "x"}]), "an unknown name"),
-    (drop("axes", "keys", "tokens", 0), "does not fit its axes"),
-    (put("calls", 1, "keys", "elsewhere"), "does not fit its axes"),
-    (put("steps", 0, "position", 99), "steps outside every axis.*99"),
-    (put("steps", 1, "position", -5), "steps outside every axis.*-5"),
-    (put("calls", 1, "scale", 10**400), r"scale is 1000.*expected  float"),
+    (put("calls.0.start", True), r"calls\[0\]\.start is True"),
+    (put("calls.0.start", 10**30), "start is too large"),
+    (put("axes.patches.picture", "é"), "the image is not valid base64"),
+    (put("axes.keys.special", [10]), "special tokens outside the axis"),
+    (put("axes.patches.grid", [2, 2, 2]), "not a grid of patches"),
+    (put("axes.patches.grid", [2, 3]), "a grid that does not fit"),
+    (put("axes.patches.segments.0.stop", 5), "segments that do not fit"),
+    (put("axes.keys.unknown", [{"position": 10, "characters": "x"}]), "unknown tokens that do not fit the axis"),
+    (put("axes.keys.unknown", [{"position": "1", "characters": "x"}]), "an unknown name"),
+    (drop("axes.keys.tokens.0"), "does not fit its axes"),
+    (put("calls.1.keys", "elsewhere"), "does not fit its axes"),
+    (put("steps.0.position", 99), "steps outside every axis.*99"),
+    (put("steps.1.position", -5), "steps outside every axis.*-5"),
+    (put("calls.1.scale", 10**400), r"scale is 1000.*expected  float"),
     (put("calls", []), "no attention calls"),
-    (put("calls", 0, "file", "../run/call-000.safetensors"), "a call in another file"),
-    (put("calls", 1, "file", "call-000.safetensors"), "a call in another file"),
-    (drop("calls", 0, "arrays", "q"), "that the manifest does not list"),
-    (put("calls", 0, "arrays", "q2", lambda arrays: arrays["q"]), "a missing array"),
-    (put("calls", 0, "arrays", "q", "shape", [4, 80]), "an array with another dtype or shape"),
-    (put("calls", 0, "overview", None), "an incomplete overview"),
-    (put("calls", 0, "rules", "nodes", 2, "op", "causl"), "an unknown operator"),
-    (put("calls", 0, "rules", "nodes", 2, "of", [0]), "wrong number of arguments"),
-    (put("calls", 0, "rules", "nodes", 2, "of", [0, 2]), "a missing node"),
-    (put("calls", 0, "rules", "nodes", 2, "of", [0, -1]), "a missing node"),
-    (put("calls", 0, "rules", "nodes", 0, "__import__('os')"), "__import__.*an object"),
-    (put("calls", 0, "rules", "nodes", 0, "var", "os"), "unknown variable"),
-    (put("calls", 0, "rules", "nodes", 0, {"const": 2**64}), "more than 64 bits"),
-    (put("calls", 0, "rules", "mask", 999), "a missing node"),
-    (put("calls", 0, "rules", "mask", lambda rules: rules["score"]), "the mask is not a condition"),
-    (put("calls", 0, "rules", "score", lambda rules: rules["mask"]), "the score is not a number"),
-    (put("calls", 0, "tables", 0, "array", "table.9"), "a missing table"),
-    (put("calls", 0, "tables", 0, "call", 1), "a missing table"),
+    (put("calls.0.file", "../run/call-000.safetensors"), "a call in another file"),
+    (put("calls.1.file", "call-000.safetensors"), "a call in another file"),
+    (drop("calls.0.arrays.q"), "that the manifest does not list"),
+    (put("calls.0.arrays.q2", lambda arrays: arrays["q"]), "a missing array"),
+    (put("calls.0.arrays.q.shape", [4, 80]), "an array with another dtype or shape"),
+    (put("calls.0.overview", None), "an incomplete overview"),
+    (put("calls.0.rules.nodes.2.op", "causl"), "an unknown operator"),
+    (put("calls.0.rules.nodes.2.of", [0]), "wrong number of arguments"),
+    (put("calls.0.rules.nodes.2.of", [0, 2]), "a missing node"),
+    (put("calls.0.rules.nodes.2.of", [0, -1]), "a missing node"),
+    (put("calls.0.rules.nodes.0", "__import__('os')"), "__import__.*an object"),
+    (put("calls.0.rules.nodes.0.var", "os"), "unknown variable"),
+    (put("calls.0.rules.nodes.0", {"const": 2**64}), "more than 64 bits"),
+    (put("calls.0.rules.mask", 999), "a missing node"),
+    (put("calls.0.rules.mask", lambda rules: rules["score"]), "the mask is not a condition"),
+    (put("calls.0.rules.score", lambda rules: rules["mask"]), "the score is not a number"),
+    (put("calls.0.tables.0.array", "table.9"), "a missing table"),
+    (put("calls.0.tables.0.call", 1), "a missing table"),
 ]
 
 
@@ -115,13 +123,13 @@ def test_a_manifest_that_says_something_impossible_is_refused(kept, change, sent
 HEADERS = [
     (lambda found: "{{", "a damaged header"),
     (lambda found: "[]  ", "a damaged header"),
-    (put("q", "dtype", "F8_E4M3"), "an unknown dtype"),
-    (put("q", "dtype", "O"), "an unknown dtype"),
-    (put("q", "shape", [-4, -10, 8]), "an impossible array"),
-    (put("q", "shape", [0, 2**62, 2**62]), "an impossible array"),
-    (drop("q", "data_offsets", 1), "an impossible array"),
-    (put("q", "shape", [4, 10, 9]), "the offsets do not match the shape"),
-    (put("q", "data_offsets", 0, -8), "the offsets do not match the shape"),
+    (put("q.dtype", "F8_E4M3"), "an unknown dtype"),
+    (put("q.dtype", "O"), "an unknown dtype"),
+    (put("q.shape", [-4, -10, 8]), "an impossible array"),
+    (put("q.shape", [0, 2**62, 2**62]), "an impossible array"),
+    (drop("q.data_offsets.1"), "an impossible array"),
+    (put("q.shape", [4, 10, 9]), "the offsets do not match the shape"),
+    (put("q.data_offsets.0", -8), "the offsets do not match the shape"),
     (put("q", lambda header: header["k"]), "overlap"),
     (drop("lse"), "a gap between arrays|too long"),
 ]
@@ -199,7 +207,7 @@ def test_every_reason_is_given_at_once(kept):
     """Faults in the files of two calls and in an axis are all told."""
     os.truncate(kept / "call-000.safetensors", 3)
     (kept / "call-001.safetensors").unlink()
-    rewrite(kept, put("axes", "keys", "special", [99]))
+    rewrite(kept, put("axes.keys.special", [99]))
     said = refused(kept)
     assert "not a safetensors file" in said and "does not exist" in said and "special tokens" in said
 
@@ -207,8 +215,8 @@ def test_every_reason_is_given_at_once(kept):
 @pytest.mark.parametrize(
     ("change", "sentence", "longest"),
     [
-        (put("calls", 0, "keys", "\x1b[2J\u202e" * 9999), "does not fit its axes", 1000),
-        (put("calls", 0, "rules", "nodes", [{"\x1b": 1}] * 9999), "19978 reasons", 20_000),
+        (put("calls.0.keys", "\x1b[2J\u202e" * 9999), "does not fit its axes", 1000),
+        (put("calls.0.rules.nodes", [{"\x1b": 1}] * 9999), "19978 reasons", 20_000),
     ],
     ids=["long", "many"],
 )
@@ -255,7 +263,7 @@ def damaged(tmp_path_factory):
     return folder, {name: (folder / name).read_bytes() for name in ("run.json", "call-000.safetensors")}
 
 
-def mutated(found, data) -> None:
+def mutated(found, data):
     """Puts another value into a place that is drawn."""
     plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     value = st.recursive(

@@ -14,17 +14,18 @@ from regard.lens.drawing.terminal import _color, matrix, summary
 from regard.lens.look import of_arrays
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
+from tests.lens.test_codes import linear
 from tests.support.browser import example
+from tests.support.engines import normal
 
 FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 TOKENS = ("[CLS]", f" {FAMILY}{FAMILY}{FAMILY}{FAMILY}", " e\u0301" * 14, " الحيوان", "⟨F0⟩⟨9F⟩⟨A6⟩", " [UNK]")
 
 
-def printed(run, width=200) -> str:
+def printed(run, width=200):
     """The summary without colors."""
     file = io.StringIO()
-    console = Console(file=file, width=width, force_terminal=False, legacy_windows=False)
-    summary(console, run, choose(run))
+    summary(Console(file=file, width=width, force_terminal=False, legacy_windows=False), run, choose(run))
     return file.getvalue()
 
 
@@ -37,7 +38,7 @@ def test_one_of_everything_is_singular():
     axes = {"1 position": run.axes["text"]}
     call = dataclasses.replace(run.calls[0], queries="1 position", keys="1 position")
     assert "1 head · 1 position\n" in printed(dataclasses.replace(run, axes=axes, calls=(call,)))
-    several = printed(example(12, 2, 3, keys=9)[0], 60)
+    several = printed(example(12, keys=9)[0], 60)
     assert "2 attention calls × 3 heads · 12 tokens · 9 source" in several
     assert "1 more key" in several and "1 more keys" not in several
     assert "entropy, % of the maximum possible\n" in re.sub(" +\n", "\n", several)
@@ -61,9 +62,8 @@ def test_no_character_is_cut(width):
 def test_numbers_on_colors_have_contrast():
     """At least 4.5:1 between the number of a head and its color, for every share."""
     styles = map(_color, np.linspace(0, 1, 1001).tolist())
-    srgb = np.array([(style.color.get_truecolor(), style.bgcolor.get_truecolor()) for style in styles]) / 255
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    low, high = np.sort(linear @ (0.2126, 0.7152, 0.0722)).T
+    colors = np.array([(style.color.get_truecolor(), style.bgcolor.get_truecolor()) for style in styles])
+    low, high = np.sort(linear(colors) @ (0.2126, 0.7152, 0.0722)).T
     ratios = (high + 0.05) / (low + 0.05)
     assert 4.5 <= min(ratios) < 6 and max(ratios) > 12
 
@@ -72,7 +72,7 @@ def test_detectors_say_of_how_many_rows():
     """A head is not judged by one row without saying so; figures of special tokens need a special token."""
 
     def said_of(*tokens):
-        q = np.random.default_rng(0).standard_normal((1, len(tokens), 8), dtype=np.float32)
+        q = normal(1, len(tokens), 8)
         return printed(of_arrays(q, q, q, tokens=tokens, special=[token[0] == "[" for token in tokens]))
 
     said = said_of(" a", " b", " c", " a", " d", " b", " e")

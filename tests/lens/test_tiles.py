@@ -23,7 +23,7 @@ from regard.lens.look import of_weights
 from regard.lens.runs import codes, tiles
 from regard.lens.runs import mask_pairs as reach
 from regard.lens.viewer import embed
-from tests.support.engines import DTYPES
+from tests.support.engines import DTYPES, normal
 from tests.support.lanes import examples
 from tests.support.strategies import problems
 
@@ -31,7 +31,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too
 EPS = 8 * float(np.finfo(np.float32).eps)
 
 
-def recorded(q, k, entry=0, engine="reference", **rules) -> Call:
+def recorded(q, k, entry=0, engine="reference", **rules):
     """One batch entry of a call, as a run keeps it."""
     problem = Problem.of(q, k, None, **rules)
     mask, score = (
@@ -43,7 +43,7 @@ def recorded(q, k, entry=0, engine="reference", **rules) -> Call:
     return Call("a", 0, "rows", "keys", *numbers, mask, score, problem.scale, start, problem.sinks)
 
 
-def exact(call: Call, seed=None) -> np.ndarray:
+def exact(call, seed=None):
     """The weights from the law, in float64; with a seed, of queries whose last float32 bits are rounded at random."""
     q, k = call.q.astype(np.float64), call.k.astype(np.float64)
     if seed is not None:
@@ -54,7 +54,7 @@ def exact(call: Call, seed=None) -> np.ndarray:
 
 
 @pytest.fixture(params=[0, 1 << 18], ids=["streamed", "small"])
-def small(request, monkeypatch) -> int:
+def small(request, monkeypatch):
     """Up to how many pairs NumPy computes: none, or all of these tests."""
     monkeypatch.setattr(tiles, "SMALL", request.param)
     return request.param
@@ -64,19 +64,19 @@ POOLS = {"share": (np.mean, np.sum), "largest": (np.max, np.max)}
 SOME = np.any, np.any
 
 
-def boxes(p, rows, keys, pool) -> np.ndarray:
+def boxes(p, rows, keys, pool):
     """One number for every box between these edges of a matrix: over its rows, then over its keys."""
     over_rows, over_keys = pool
     lines = np.stack([over_rows(p[i:j], 0) for i, j in pairwise(rows)])
     return np.stack([over_keys(lines[:, i:j], 1) for i, j in pairwise(keys)], 1)
 
 
-def cells(p, level, pool) -> np.ndarray:
+def cells(p, level, pool):
     """One number for every cell of 2^level × 2^level pairs."""
     return boxes(p, *([*range(0, size, 1 << level), size] for size in p.shape), pool)
 
 
-def whole(call, head, level, size, **more) -> tiles.Tile:
+def whole(call, head, level, size, **more):
     """All tiles of a level, put together."""
     step = size << level
     _, Q, K = call.shape
@@ -89,7 +89,7 @@ def whole(call, head, level, size, **more) -> tiles.Tile:
     )
 
 
-def judge(call: Call, head: int, level: int, size: int = 8) -> None:
+def judge(call, head, level, size=8):
     """The tiles of a level are the matrix, pooled by hand."""
     found = whole(call, head, level, size)
     right, *moved = (exact(call, seed)[head] for seed in (None, 1, 2))
@@ -124,16 +124,13 @@ def test_tiles_agree_with_the_law(case, small):
 def test_streamed_tiles_of_usual_rules(monkeypatch):
     """Grouped heads, several tiles along both sides, and cells that reach beyond the matrix."""
     monkeypatch.setattr(tiles, "SMALL", 0)
-    q, k = (np.random.default_rng(1).standard_normal(size, np.float32) for size in ((4, 150, 24), (2, 190, 24)))
-    sinks = np.array([[2.0], [-1.0], [0.0], [5.0]])
-    call = recorded(q, k, mask=rg.causal() & (rg.key % 4 != rg.head), score=rg.alibi(4), sinks=sinks, query_start=7)
-    for head, level, size in ((0, 0, 100), (3, 2, 16), (1, 6, 2)):
-        judge(call, head, level, size)
+    q, k, sinks = normal(4, 150, 24), normal(2, 190, 24, seed=1), normal(4, 1)
+    judge(recorded(q, k, mask=rg.causal() & (rg.key % 4 != rg.head), score=rg.alibi(4), sinks=sinks), 3, 2, 16)
 
 
 def test_what_is_not_a_number_is_seen_where_it_is_attended(small):
     """A row that attends a NaN is NaN in the cells where it attends; masked cells stay 0."""
-    q, k = np.random.default_rng(0).standard_normal((2, 1, 40, 8), np.float32)
+    q, k = normal(2, 1, 40, 8)
     q[0, 20, 3], q[0, 21, 3] = np.nan, np.inf
     call = recorded(q, k, mask=rg.causal())
     wrong = np.isnan(exact(call)[0])
@@ -172,7 +169,7 @@ def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, at, 
     """
     monkeypatch.setattr(tiles, "BLOCK", 100)
     monkeypatch.setattr(embed, "THUMBNAIL", 6)
-    p = exact(recorded(*np.random.default_rng(3).standard_normal((2, 2, 48, 8), np.float32), mask=rg.causal()))
+    p = exact(recorded(*normal(2, 2, 48, 8, seed=3), mask=rg.causal()))
     p[1, *at] = bad
     call = Call("a", 0, "rows", "keys", np.zeros(p.shape[:2]), given=p, mask=rg.causal())
     for level in range(6):
@@ -195,8 +192,7 @@ def test_an_overview_is_cut_as_maps_are(size, small):
     """Every head's matrix in cells that differ by one row and key at most, also with sinks; cells without an allowed
     pair are told from weights that are 0.
     """
-    rng = np.random.default_rng(2)
-    q, k = (rng.standard_normal((heads, n, 8), np.float32) for heads, n in zip((4, 2), size))
+    q, k = (normal(heads, n, 8, seed=heads) for heads, n in zip((4, 2), size))
     sinks = np.array([[-9.0], [1.0], [2.0], [0.0]], np.float32)
     call = recorded(q, k, mask=rg.key >= rg.query - 20, sinks=sinks)
     found, places = tiles.overview(call, 16), [np.arange(min(16, n) + 1) * n // min(16, n) for n in size]
@@ -214,7 +210,7 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
     """
     monkeypatch.setattr(tiles, "PATIENCE", 16 * 100 * 100 * (8 + 64) // 100)
     monkeypatch.setattr(tiles, "GIVEN", 1600)
-    q, k = np.random.default_rng(5).standard_normal((2, 1, 100, 8), np.float32)
+    q, k = normal(2, 1, 100, 8)
     call = recorded(q, k, mask=rg.causal())
     p = exact(call)
     if small:
@@ -236,7 +232,7 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
 
 def test_a_region_is_any_part_of_a_head(small, monkeypatch):
     """Any rows and keys, in any number of cells, as `pooled` cuts them; sampled rows where it would take too long."""
-    call = recorded(*np.random.default_rng(6).standard_normal((2, 2, 60, 8), np.float32), mask=rg.causal())
+    call = recorded(*normal(2, 2, 60, 8), mask=rg.causal())
     part = 1, range(7, 50), range(3, 44), 5, 6
     p, found = exact(call)[1, 7:50, 3:44], tiles.region(call, *part)
     for name, pool in {**POOLS, "allowed": SOME}.items():
@@ -264,7 +260,7 @@ def test_a_long_call_is_never_unfolded():
     """Tiles of any level and a sampled overview of 20,000 tokens need a few megabytes, where the matrix would be 1.6
     GB.
     """
-    q, k = np.random.default_rng(0).standard_normal((2, 1, 20_000, 8), np.float32).astype(ml_dtypes.bfloat16)
+    q, k = normal(2, 1, 20_000, 8, dtype=ml_dtypes.bfloat16)
     call = recorded(q, k, mask=rg.causal() & rg.window(500), engine="auto")
     tracemalloc.start()
     for level, row in ((0, 60), (2, 10), (5, 1), (7, 0)):

@@ -35,8 +35,7 @@ def place(tmp_path_factory):
     checkpoint.save(folder / "bare", LanguageModel(Config(vocabulary=9, d_model=16, layers=1, heads=2)))
     for name in ("damaged", "notes"):
         (folder / name).mkdir()
-    raw = (folder / "run" / "model.safetensors").read_bytes()
-    (folder / "damaged" / "model.safetensors").write_bytes(raw[:-9])
+    (folder / "damaged" / "model.safetensors").write_bytes((folder / "run" / "model.safetensors").read_bytes()[:-9])
     (folder / "notes" / "notes.md").write_text("notes")
     return folder
 

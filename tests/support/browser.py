@@ -250,6 +250,14 @@ def fault(run, call=0, **change):
     return dataclasses.replace(run, calls=tuple(calls))
 
 
+def spoiled(run, exact, wrong):
+    """The run of these weights alone, of which some are wrong: {(head, row, key): weight}."""
+    given = np.array(exact, np.float32)
+    for place, weight in wrong.items():
+        given[place] = weight
+    return fault(run, given=given, q=None, k=None)
+
+
 def near(shown, exact, error):
     """Fails unless shown weights, by position, are within the relative error of the exact ones, or below what is shown
     at all.
@@ -260,4 +268,4 @@ def near(shown, exact, error):
 
 def share(text) -> float:
     """The first share in a text."""
-    return float(re.search(r"([\d.]+(?:e-\d+)?) %", text)[1]) / 100
+    return float(re.search(r"([\d.]+(?:e-\d+)?) ?%", text)[1]) / 100

@@ -75,8 +75,3 @@ class Map:
 
     def seen(self) -> dict:
         return self.tab.evaluate("(plot) => eval(plot).view()", self.plot)
-
-
-def share(text) -> float:
-    """The share that a text such as "… : 12.3 %" tells."""
-    return float(text.rsplit(":", 1)[-1].split("%")[0]) / 100

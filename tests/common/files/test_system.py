@@ -22,7 +22,7 @@ sys.stdin.read()
 """
 
 
-def held(path) -> int | None:
+def held(path):
     """The lock of a file or a folder, or None if another process has it."""
     if os.path.isdir(path):
         with contextlib.suppress(BlockingIOError):

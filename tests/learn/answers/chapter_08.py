@@ -48,8 +48,6 @@ def repeat_kv__list(keys, times):
 
 
 def attention__regard(q, k, v, mask=None, causal=False, scale=None):
-    """regard's own attention, with a mask that is stated as an array."""
-    rows, keys = q.shape[2], k.shape[2]
-    allowed = torch.ones(rows, keys).tril(keys - rows if causal else keys).bool()
-    allowed = allowed if mask is None else allowed & torch.as_tensor(mask)
-    return rg.attention(q, k, v, mask=allowed.numpy(), scale=scale)
+    """regard's own attention, with both masks in one rule."""
+    allowed = rg.causal() if causal else rg.everything()
+    return rg.attention(q, k, v, mask=allowed if mask is None else allowed & rg.dense(mask), scale=scale)

@@ -123,10 +123,8 @@ def tests__regard():
 
 def attention__regard(q, k, v, mask=None, causal=False, scale=None):
     """regard's own attention, which takes tensors and arrays."""
-    rows, keys = q.shape[2], k.shape[2]
-    allowed = torch.ones(rows, keys).tril(keys - rows if causal else keys).bool()
-    allowed = allowed if mask is None else allowed & torch.as_tensor(mask)
-    return rg.attention(q, k, v, mask=allowed.numpy(), scale=scale)
+    allowed = rg.causal() if causal else rg.everything()
+    return rg.attention(q, k, v, mask=allowed if mask is None else allowed & rg.dense(mask), scale=scale)
 
 
 def llama__torch_function(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):

@@ -1,38 +1,18 @@
 """A client of the server of the course, and the server in a process of its own."""
 
-import http.client
 import json
 import os
 import subprocess
 import sys
 import time
-import urllib.parse
+from types import SimpleNamespace
 
 from tests import ROOT
-from tests.support.waiting import HANG
-
-__all__ = ["Client", "alone", "children"]
+from tests.support import client
 
 
-class Client:
-    """Asks one server, in connections of its own."""
-
-    def __init__(self, address):
-        parts = urllib.parse.urlsplit(address)
-        self.port, self.begin = parts.port, parts.path
-
-    def ask(self, path, given=None, begin=None, **headers):
-        """-> (status, headers, body); given: what is posted as JSON, or bytes"""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)
-        body = given if isinstance(given, bytes | None) else json.dumps(given).encode()
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        where = (self.begin if begin is None else begin) + path
-        connection.request("GET" if body is None else "POST", where, body, headers)
-        reply = connection.getresponse()
-        found = reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
-        connection.close()
-        return found
+class Client(client.Client):
+    """Asks the server of the course."""
 
     def post(self, what, name=None, body=None, status=200, **given):
         """The answer to a body, or to what is said, of a part of chapter 3 if one is named."""
@@ -84,7 +64,7 @@ def alone(folder, chapters):
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
     )
-    return process, Client(process.stdout.readline().strip())
+    return process, Client(SimpleNamespace(address=process.stdout.readline().strip()))
 
 
 def children(process):

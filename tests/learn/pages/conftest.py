@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.support.browser import chromium  # noqa: F401
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -12,7 +10,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def contexts(chromium):  # noqa: F811
+def contexts(chromium):
     """Makes contexts: browsers with a storage of their own."""
     found = []
 

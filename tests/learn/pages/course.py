@@ -1,10 +1,7 @@
 """A small course that tests serve: questions, programs, a claim, a picture, an exercise, and a chapter after it."""
 
-from pathlib import Path
-
 import pytest
 
-from regard.learn.chapter import Chapter
 from regard.learn.pages import server
 from regard.learn.source import read_chapter
 from tests.learn.chapter_files import HEAD, SCORES
@@ -12,7 +9,6 @@ from tests.learn.chapter_files import HEAD, SCORES
 for package in server.PACKAGES:
     pytest.importorskip(package, reason=f"{package} is not installed")
 
-__all__ = ["RIGHT", "WRONG", "small_course"]
 
 THREE = '''
 # Scores
@@ -74,7 +70,7 @@ RIGHT = "def scores(q, k):\n    return q @ k.T / q.shape[-1] ** 0.5\n"
 WRONG = "def scores(q, k):\n    print('seen')\n    return q @ k.T\n"
 
 
-def small_course(folder: Path, more: str = "") -> list[Chapter]:
+def small_course(folder, more=""):
     """The chapters, from files in a folder. more: blocks before the exercise"""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"03-scores.md": HEAD + THREE + more + SCORES + REST, "04-weights.md": FOUR}

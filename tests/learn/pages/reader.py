@@ -2,8 +2,6 @@
 
 from tests.support.browser import listened
 
-__all__ = ["Reader"]
-
 
 class Reader:
     """One tab of a reader, and what the page said to the console."""

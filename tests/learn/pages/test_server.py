@@ -39,7 +39,7 @@ def chapters(tmp_path):
 def client(folder, chapters):
     """A client of a server of the small course."""
     with server.CourseServer(folder, chapters) as running:
-        yield Client(running.address)
+        yield Client(running)
 
 
 def save(folder, code):
@@ -121,7 +121,7 @@ def test_a_program_runs_once_and_its_failure_is_told(tmp_path, monkeypatch):
     }
     more = "".join(f"\n```python reveal {name}\n{code}\n```\n" for name, code in codes.items())
     with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters", more)) as running:
-        client = Client(running.address)
+        client = Client(running)
         with ThreadPoolExecutor(2) as pool:
             given = [*pool.map(lambda name: client.post("run", name), ["noted"] * 2)]
         assert given == [{"text": "5\n"}] * 2 and runs.read_text() == "once"
@@ -143,8 +143,7 @@ def test_the_first_answer_is_judged_and_kept(client, folder):
     assert client.post("answer", key="3/size", given="8")["given"] == "9"
     assert not client.post("answer", key="3/last", given="")["right"]
     assert "no such question" in client.refused("answer", key="3/scores", given="8")
-    found = read(folder).answers
-    assert {key: (each["given"], each["right"]) for key, each in found.items()} == {
+    assert {key: (each["given"], each["right"]) for key, each in read(folder).answers.items()} == {
         "3/size": ("9", False), "3/last": ("", False)
     }  # fmt: skip
 
@@ -155,8 +154,7 @@ def test_a_question_comes_back_once(client, folder):
     client.post("answer", key="3/size", given="9")
     for given in ("8", "7"):
         client.post("again", key="3/size", given=given, chapter=4)
-    again = read(folder).answers["3/size"]["again"]
-    assert [(each["chapter"], each["right"]) for each in again] == [(4, True)]
+    assert [(each["chapter"], each["right"]) for each in read(folder).answers["3/size"]["again"]] == [(4, True)]
 
 
 def test_claims_are_kept(client, folder):
@@ -306,8 +304,7 @@ def test_hints_and_the_solution_are_noted(client, folder):
 
 def test_notes_have_their_place(client, folder):
     """One question, one heading, whatever lines it had."""
-    found = client.post("note", "alone", text="Why\n\n# not\nthis? ")
-    assert found == {"path": str(folder / "notes.md")}
+    assert client.post("note", "alone", text="Why\n\n# not\nthis? ") == {"path": str(folder / "notes.md")}
     assert "## Why # not this?\n\nchapter 3, Scores (alone), " in folder.joinpath("notes.md").read_text()
     assert "no question" in client.refused("note", "alone", text=" \n")
 
@@ -315,23 +312,10 @@ def test_notes_have_their_place(client, folder):
 # ---- waiting for changes ---------------------------------------------------------------------------------------------
 
 
-def test_who_waits_hears_of_a_change_at_once(client, folder):
-    """An answer elsewhere, a terminal's change; who knows less is answered at once."""
-    known = client.changes(10**9)["version"]
-    with ThreadPoolExecutor(2) as pool:
-        for number in range(2):
-            waiting = pool.submit(client.changes, known)
-            time.sleep(0.5)
-            assert not waiting.done()
-            with changing(folder) as progress:
-                progress.exercise("3/scores")["hints"] = number + 1
-            found = waiting.result(5)
-            assert found["progress"]["exercises"]["3/scores"]["hints"] == number + 1 and found["version"] > known
-            known = found["version"]
-
-
 def test_who_waits_is_answered_in_any_case(client, monkeypatch):
-    """After a while, with what is known; so nothing waits for a page that is gone."""
+    """After a while, with what is known; so nothing waits for a page that is gone. (At once if something has changed:
+    test_served_page.)
+    """
     monkeypatch.setattr(server, "WAIT", 0.5)
     known = client.changes(10**9)["version"]
     assert client.changes(known)["version"] == known
@@ -364,7 +348,7 @@ def test_a_folder_that_cannot_be_written_is_told(folder, chapters, monkeypatch):
         raise learn_progress.refuse("learn", "it cannot be written", str(folder), "another", "name another")
 
     with server.CourseServer(folder, chapters) as running:
-        client = Client(running.address)
+        client = Client(running)
         monkeypatch.setattr(learn_progress, "_locked", denied)
         assert client.ask("03-scores.html")[0] == 200
         assert "it cannot be written" in client.refused("answer", key="3/size", given="8")

@@ -16,8 +16,7 @@ LARGEST = 6_000_000  # bytes of the whole site
 def site(tmp_path_factory):
     """The whole course, written once."""
     folder = tmp_path_factory.mktemp("course") / "site"
-    paths = list(write_site(folder, chapters()))
-    assert all(path.is_file() for path in paths)
+    assert all(path.is_file() for path in list(write_site(folder, chapters())))
     return folder
 
 

@@ -136,8 +136,7 @@ def test_what_the_slides_of_a_chapter_are(chapter):
 @each_chapter
 def test_every_chapter_has_a_slide_for_each_reveal_question_claim_and_visual(read):
     shown = [part for part in read.parts if isinstance(part, (Reveal, Question, Claim, Visual))]
-    text = slides_page(read, {})
-    assert text.count('<section class="slide"') == len(shown) + 2
+    assert slides_page(read, {}).count('<section class="slide"') == len(shown) + 2
 
 
 @pytest.mark.browser
@@ -178,10 +177,8 @@ def test_on_paper_each_slide_has_one_page_with_its_notes(opened):
         "slide.style.zoom, slide.querySelector('.notes').checkVisibility(), "
         "[...slide.querySelectorAll('.step')].every((step) => step.checkVisibility())]); })"
     )
-    made = tab.pdf(prefer_css_page_size=True)
-    assert len(re.findall(rb"/Type\s*/Page\b", made)) == 7
-    printed = tab.evaluate("window.printed")
-    assert all(height <= 990 and notes and steps for height, notes, steps in printed)
+    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf(prefer_css_page_size=True))) == 7
+    assert all(height <= 990 and notes and steps for height, notes, steps in tab.evaluate("window.printed"))
     assert tab.locator("[data-name=weight-0]").count() == 1  # drawn, though its slide was never on the screen
     assert place(tab) == (0, 0) and tab.evaluate("slides.every(({ style }) => !style.zoom)")
 

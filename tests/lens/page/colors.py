@@ -17,6 +17,6 @@ def distance(pixel, place, name="light", slack=2):
     return np.abs(steps - pixel[:3]).sum(-1).min()
 
 
-def tint(view, name) -> list[int]:
+def tint(view, name):
     """A color of the page, by its name."""
     return view.tab.evaluate("(name) => css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16))", name)

@@ -30,7 +30,7 @@ def with_faults():
 
 def of_two_runs():
     """The comparison of two runs, one of which has other tokens."""
-    return page(*(example(8, tokens=["[CLS]", *(f" {word}{i}" for i in range(7))])[0] for word in ("word", "term")))
+    return page(*(example(tokens=["[CLS]", *(f" {word}{i}" for i in range(7))])[0] for word in ("word", "term")))
 
 
 def no_violation(view):
@@ -134,8 +134,7 @@ CONTRAST = """async (theme) => {
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_on_colors_has_enough_contrast(opened, theme):
     """At least 4.5:1 as the browser computes colors, for weights from 0 to 1 on every scale, and on signal colors."""
-    view = opened(example()[0])
-    found = view.tab.evaluate(CONTRAST, theme)
+    found = opened(example()[0]).tab.evaluate(CONTRAST, theme)
     assert len(found) == 4 * 2001 + 6
     worst = min(found, key=lambda each: each[1])
     assert worst[1] >= 4.5, worst

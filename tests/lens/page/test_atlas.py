@@ -9,11 +9,11 @@ import pytest
 
 import regard as rg
 from regard.language.measures import edges
-from regard.lens.runs.codes import encode
 from regard.lens.viewer import embed
 from regard.lens.viewer.queries import about
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, share
+from tests.support.engines import normal
 from tests.support.page_map import Map
 
 
@@ -37,16 +37,13 @@ def test_every_head_of_the_atlas_opens(home):
 
 def test_pictures_of_the_atlas_are_the_matrices(opened):
     """Every cell of a picture has the colour of the mean over its rows of the sum over its keys; masked ones let the
-    ground through.
+    ground through. (Their codes: test_tiles.)
     """
     run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
     view = opened(run, "#scale=log")
-    codes = view.asks("overview", 0, 0)
-    side = codes["rows"]
-    assert side == codes["columns"] == embed.THUMBNAIL
+    side = embed.THUMBNAIL
     cuts = edges(60, side)
     pooled = np.add.reduceat(np.add.reduceat(exact[0], cuts[:-1], 1), cuts[:-1], 2) / np.diff(cuts)[:, None]
-    np.testing.assert_array_equal(codes["codes"], encode(pooled, pooled > 0)[0].ravel())
     x, y, size = view.tab.evaluate("(({ x, y }) => [x, y, atlas.size - 1])(atlas.cells[1])")
     assert size == 45  # a pixel for every cell but one: the colours are nearly those of the ramp
     for row, column in ((0, 0), (43, 0), (43, 43)):
@@ -81,7 +78,7 @@ def test_heads_are_sorted_by_the_metric(home):
 
 
 def test_the_filter_is_stepped_over(home):
-    """Heads outside the range are skipped by the keys and by the arrows in the grid, and the count is told; a
+    """Heads outside the range are skipped by the keys, and the count is told; a
     ready-made one keeps the heads with at most half of their weight on special tokens or on the first key.
     """
     view, run, _ = home
@@ -94,10 +91,6 @@ def test_the_filter_is_stepped_over(home):
     for pressed, expected in zip("...." + ",", (*kept[1:], first, last)):
         view.press(pressed)
         assert view.state("call", "head") == expected
-    view.tab.focus(f"#grid button[data-call='{first[0]}'][data-head='{first[1]}']")
-    view.press(*["ArrowRight"] * 4)
-    focused = view.each("#grid button:focus", "[node.dataset.call, node.dataset.head].map(Number)")
-    assert focused == [[*max(place for place in kept if place[0] == first[0])]]
     view.tab.select_option("#filter", "sink")
     sink = np.maximum([call.figures["special"] for call in run.calls], [call.figures["first"] for call in run.calls])
     assert view.tab.evaluate("metrics.all().length") == (sink <= 0.5).sum()
@@ -144,20 +137,18 @@ def test_the_table_has_all_numbers(home):
     heading, *copied = (line.split("\t") for line in view.tab.evaluate("headTable.text()").splitlines())
     values = [float(line[heading.index("distant")]) for line in copied]
     assert sorted(values, reverse=True) == pytest.approx(falling, rel=1e-4)
-    view.click("#atlas-table tbody tr:last-child button")
-    assert view.state("call", "head") == divmod(figures.argmin(), 3)
     view.click("#atlas-as-table")
 
 
 @pytest.fixture(scope="module")
 def plain(kept_open):
     """A page of a causal run of two heads over the words a b a c: one row has a duplicate and an induction key."""
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 4, 8), dtype=np.float32)
+    q, k = normal(2, 2, 4, 8)
     run = rg.look(q, k=k, mask=rg.causal(), tokens=list("abac"), measures={"late": rg.key > 1})
     return kept_open(run), run
 
 
-def listed(view) -> dict[str, str]:
+def listed(view):
     """The metrics of the chosen head."""
     return dict(zip(view.each("#figures dt"), view.each("#figures dd"), strict=True))
 

@@ -12,9 +12,8 @@ import regard as rg
 from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN
 from regard.lens.viewer import page
 from tests.lens.page.colors import distance, logarithmic, tint
-from tests.support.browser import HOSTILE, example, fault
-from tests.support.browser import share as first_share
-from tests.support.page_map import BEGIN, DIGITS, Map, share
+from tests.support.browser import HOSTILE, example, fault, share, spoiled
+from tests.support.page_map import BEGIN, DIGITS, Map
 
 
 def stronger(q, k):
@@ -62,7 +61,7 @@ def test_words_give_both_weights_and_their_difference(home):
     first.hover(9, 4)
     before, after = first.view.text("#compare-said").split(" in the first, ")
     p, q = exact[0][0, 9, 4], other[0][0, 9, 4]
-    assert (share(before), first_share(after)) == pytest.approx((p, q), rel=DIGITS)
+    assert (share(before), share(after)) == pytest.approx((p, q), rel=DIGITS)
     points = float(after.rsplit(": ", 1)[1].removesuffix(" points").replace("−", "-"))
     assert points / 100 == pytest.approx(q - p, rel=DIGITS, abs=2 * FINE_ERROR)
 
@@ -98,10 +97,10 @@ def test_the_heads_that_differ_most_come_first_with_their_rows(home):
     lines = first.view.each("#compare-heads tbody tr", "[...node.cells].map((cell) => cell.textContent)")
     order = [np.unravel_index(at, by.shape) for at in np.argsort(-by, axis=None)]
     assert [line[0] for line in lines] == [f"layer {call}, head {head}" for call, head in order]
-    assert [first_share(line[1]) for line in lines] == pytest.approx([by[at] for at in order], rel=0.06)
+    assert [share(line[1]) for line in lines] == pytest.approx([by[at] for at in order], rel=0.06)
     assert all(re.fullmatch(r"(< )?[\d.]+( %)? → (< )?[\d.]+( %)?", line[3]) for line in lines)
     said = first.view.text("#compare-row")
-    assert first_share(said.split("differs by ")[1]) == pytest.approx(by[0, 0], rel=DIGITS)
+    assert share(said.split("differs by ")[1]) == pytest.approx(by[0, 0], rel=DIGITS)
     assert f"(token {apart[0, 0].argmax()})" in said.split("most at")[1]
     first.view.click("#compare-heads tbody tr:nth-child(2) button")
     assert first.view.state("call", "head") == order[1]
@@ -112,10 +111,8 @@ def test_masks_that_differ_and_faults_are_not_differences(opened):
     ramp.
     """
     run, exact = example(n=10, layers=1, heads=1, mask=rg.causal())
-    p = exact[0].copy()
-    p[0, 6, 2], p[0, 3, 8] = np.nan, 0.25
-    runs = fault(run, given=p, q=None, k=None), fault(run, given=exact[0], q=None, k=None, mask=None)
-    view = opened(page(*runs), "#compare=difference")
+    free = fault(run, given=exact[0], q=None, k=None, mask=None)
+    view = opened(page(spoiled(run, exact[0], {(0, 6, 2): np.nan, (0, 3, 8): 0.25}), free), "#compare=difference")
     chart = Map(view, "comparison.plots[0]")
     for cell, name in {(6, 2): "--nan", (3, 8): "--leak", (2, 6): "--out"}.items():
         assert chart.pixel(*cell)[:3] == tint(view, name)
@@ -124,8 +121,7 @@ def test_masks_that_differ_and_faults_are_not_differences(opened):
 
 def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(opened):
     """The comparison fits, in each of its kinds; tokens that differ are shown as text."""
-    runs = [example(len(HOSTILE), layers=1, heads=1, tokens=HOSTILE[::step])[0] for step in (1, -1)]
-    view = opened(page(*runs))
+    view = opened(page(*[example(len(HOSTILE), layers=1, heads=1, tokens=HOSTILE[::step])[0] for step in (1, -1)]))
     for kind in ("side", "difference"):
         view.choose(compare=kind)
         view.fits(390)
@@ -251,9 +247,7 @@ def test_the_chosen_row_is_compared_key_by_key(texts):
     points = view.each("#compare-keys tbody tr", "parseFloat(node.cells[3].textContent.replace('−', '-'))")
     order = np.argsort(-np.abs(q - p))[: len(points)]
     np.testing.assert_allclose(points, 100 * (q - p)[order], rtol=0.01, atol=0.01)
-    assert first_share(view.text("#compare-row").split("differs by ")[1]) == pytest.approx(
-        np.abs(q - p).sum() / 2, rel=0.006
-    )
+    assert share(view.text("#compare-row").split("differs by ")[1]) == pytest.approx(np.abs(q - p).sum() / 2, rel=0.006)
 
 
 def test_two_tokenizers_and_two_models(opened):
@@ -279,9 +273,7 @@ def test_faults_stay_faults_in_merged_cells(opened):
     """A weight that is not a number, or that the mask forbids, is one in the cell of its tokens too."""
     ours, exact = run_of([" a", "b", " c", " d"], layers=1, heads=1, mask=rg.causal())
     theirs, _ = run_of([" ab", " c", " d"], layers=1, heads=1, mask=rg.causal())
-    p = exact[0].copy()
-    p[0, 3, 1], p[0, 0, 2] = np.nan, 0.25
-    view = opened(page(fault(ours, given=p, q=None, k=None), theirs))
+    view = opened(page(spoiled(ours, exact[0], {(0, 3, 1): np.nan, (0, 0, 2): 0.25}), theirs))
     codes = view.tab.evaluate("async () => [...(await mergedSource.head(comparison.now.names[0], 0, 0)).coarse]")
     assert (codes[6], codes[1]) == (NAN, LEAK)
 

@@ -25,7 +25,7 @@ EVERYTHING = """() => {
 }"""
 
 
-def said(view) -> list[str]:
+def said(view):
     """Everything that the page says, with every section in use."""
     view.reach("walk")
     view.reach("pair")
@@ -46,8 +46,7 @@ def test_one_of_everything(opened):
     assert any("1 call × 1 head · 1 token" in each for each in found)
     assert any("1 of 1 key is allowed" in each for each in found)
     broken, _ = example(3, 1, 1, mask=rg.causal(), poison=lambda q, k: np.copyto(q[0, 0], np.nan))
-    findings = [each.to_json() for each in rg.audit(broken).findings][:1]
-    found += said(opened(page(broken, findings=findings)))
+    found += said(opened(page(broken, findings=[each.to_json() for each in rg.audit(broken).findings][:1])))
     assert any("1 fault" in each or "1 warning" in each or "1 note" in each for each in found)
     assert {each for each in found if WRONG.search(each)} == set()
 

@@ -12,8 +12,9 @@ from regard.lens.viewer import embed, page
 from regard.lens.viewer.head_mean import HeadMean
 from regard.lens.viewer.server import Server
 from tests.lens.page.colors import distance, logarithmic
-from tests.support.browser import Opened, example, fault
-from tests.support.page_map import Map, share
+from tests.lens.test_head_mean import INVALID
+from tests.support.browser import Opened, example, share, spoiled
+from tests.support.page_map import Map
 
 ROUNDED_TWICE = 2.01 * FINE_ERROR  # the weights of the heads, and their mean
 
@@ -92,10 +93,8 @@ def test_what_a_mean_does_not_have_is_said(home):
 
 def test_invalid_weights_stay_visible_in_a_mean(opened):
     """A NaN, a weight out of range or a forbidden one in one head marks the cell of the mean."""
-    run, exact = example(n=8, layers=1, heads=3, mask=rg.causal())
-    given = np.array(exact[0], np.float32)
-    given[0, 3, 1], given[1, 4, 2], given[2, 2, 5] = np.nan, -0.5, 0.3
-    view = opened(fault(run, given=given, q=None, k=None), "#head=mean")
+    run, exact = example(layers=1, mask=rg.causal())
+    view = opened(spoiled(run, exact[0], INVALID), "#head=mean")
     codes = np.reshape(view.asks("tile", 0, 0, "mean", "share", 0, 0, 0)["coarse"], (8, 8))
     assert np.argwhere(codes == NAN).tolist() == [[3, 1], [4, 2]]
     assert np.argwhere(codes == LEAK).tolist() == [[2, 5]]
@@ -118,10 +117,9 @@ def test_a_file_without_all_weights_says_how_to_get_means(opened, monkeypatch):
 
 def test_calls_between_other_axes_have_means_of_their_own(opened):
     """The mean over layers is over the calls with the same rows and keys, and its name says which."""
-    run, exact = example(n=6, layers=2, heads=2)
-    cross, _ = example(n=6, layers=2, heads=4, keys=9)
-    both = dataclasses.replace(cross, calls=(*run.calls, *cross.calls))
-    view = opened(page(both, start={}), "#call=1&head=all")
+    run, exact = example(n=6, heads=2)
+    cross, _ = example(n=6, heads=4, keys=9)
+    view = opened(page(dataclasses.replace(cross, calls=(*run.calls, *cross.calls)), start={}), "#call=1&head=all")
     assert view.text("#sentence").startswith("Mean of all 4 heads of text: ")
     p = np.concatenate(exact)[:, 2].mean(0)
     np.testing.assert_allclose(row(view, "row", 0, 1, "all", 2), p, rtol=ROUNDED_TWICE)

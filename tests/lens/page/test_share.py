@@ -29,7 +29,7 @@ def shown(kept_open):
     return kept_open(run, permissions=["clipboard-read", "clipboard-write"]), run, exact
 
 
-def saved(view, button) -> bytes:
+def saved(view, button):
     """The file that a button saves."""
     with view.tab.expect_download() as download:
         view.tab.click(button)
@@ -56,8 +56,8 @@ def test_the_address_holds_everything_that_is_chosen(shown):
     chosen |= {"partner": {"of": "1.2", "call": 0, "head": 1}, "followed": 3}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
     tab = shown[0].tab
-    names = tab.evaluate("choices.map(({ name }) => name)")
-    assert set(names) == {*chosen, "run"}  # a page of one run has no other to choose
+    # A page of one run has no other to choose.
+    assert set(tab.evaluate("choices.map(({ name }) => name)")) == {*chosen, "run"}
     before = tab.evaluate("({ ...state })")
     address = tab.evaluate("(chosen) => { Object.assign(state, chosen); return address(); }", chosen)
     tab.evaluate("(before) => { Object.assign(state, before); }", before)

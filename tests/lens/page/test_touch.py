@@ -1,42 +1,21 @@
-"""The page on a touch screen: everything that a mouse chooses with Shift and Alt is chosen by taps."""
+"""The page on a touch screen: everything that a mouse chooses with Shift and Alt is chosen by taps.
+
+A tap on the map is a click to the page: test_map.
+"""
 
 import numpy as np
-import pytest
 
 import regard as rg
 from tests.support.browser import example
-from tests.support.page_map import DIGITS, Map, share
 
 PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 
 
-@pytest.fixture
-def phone(opened):
-    """A page of a causal run of 12 tokens on a phone, and its exact weights."""
-    run, exact = example(n=12, mask=rg.causal())
-    return opened(run, "#call=0&head=0&query=3", **PHONE), exact
-
-
-def test_a_tap_on_the_map_chooses_the_row_and_the_key(phone):
-    """And says its weight; a tap beside the matrix chooses a row, one above it a key."""
-    view, exact = phone
-    chart = Map(view)
-    for cell, chosen in (
-        ((8, 5), (8, 5)),
-        ((4, -0.5 - 12 / chart.seen()["kx"]), (4, 5)),
-        ((-0.5 - 12 / chart.seen()["ky"], 2), (4, 2)),
-    ):
-        view.tab.touchscreen.tap(*chart.at(*cell))
-        view.settled()
-        assert view.state("query", "key") == chosen
-    assert share(view.text("#map-pinned")) == pytest.approx(exact[0][0, 4, 2], rel=DIGITS)
-
-
-def test_taps_on_words_choose_the_row_the_key_or_further_rows(phone):
-    """With “choose key” a tap chooses the key of the row, with “add rows” one row more, or less; the two exclude each
-    other; the hint speaks of taps. Every control of these parts is at least 24 pixels high, and nothing is cut off.
+def test_taps_on_words_choose_the_row_the_key_or_further_rows(opened):
+    """With “choose key” a tap chooses the key of the row, with “add rows” one row more, or less; the hint
+    speaks of taps. Every control of these parts is at least 24 pixels high, and nothing is cut off.
     """
-    view, _ = phone
+    view = opened(example(n=12, mask=rg.causal())[0], "#call=0&head=0&query=3", **PHONE)
     assert "Tap a token" in view.text("#reader-readout")
     for selector, chosen in (
         ("#words-8", (8, [], None)),
@@ -50,7 +29,6 @@ def test_taps_on_words_choose_the_row_the_key_or_further_rows(phone):
         view.tab.locator(selector).tap()
         view.settled()
         assert view.state("query", "pins", "key") == chosen, selector
-    assert view.tab.get_attribute("#reader-key", "aria-pressed") == "false"
     view.choose(second={"call": 1, "head": 0})
     view.reach("lines")
     selector = "#lines :is(button, [role=option]), #beside :is(button, select), #map-head, #reader-key, #reader-add"

@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.support.browser import chromium  # noqa: F401
 from tests.support.visuals import Picture
 
 
 @pytest.fixture(scope="module")
-def tab(chromium):  # noqa: F811
+def tab(chromium):
     """The tab in which the visuals of a module are opened, one after another."""
     context = chromium.new_context(viewport={"width": 1000, "height": 900})
     yield context.new_page()
@@ -15,7 +14,7 @@ def tab(chromium):  # noqa: F811
 
 
 @pytest.fixture
-def shown(chromium, tab, tmp_path):  # noqa: F811
+def shown(chromium, tab, tmp_path):
     """Opens a visual of a kind with its data, in a context of its own if one is given; its page must be silent."""
     found = []
 

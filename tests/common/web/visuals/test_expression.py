@@ -33,7 +33,7 @@ SCRIPT = """([texts, given, queries, keys]) => texts.map((text) => {
 })"""
 
 
-def in_page(shown, texts) -> list[dict]:
+def in_page(shown, texts):
     """What the script of the mask, whose names are its own in a page, reads from the texts."""
     view = shown("mask", expression="key <= query")
     script = visuals.script(["mask"], also=("maskExpression",)).replace("visuals,", "visuals: again,", 1)
@@ -76,13 +76,13 @@ LEAVES = {
 }
 
 
-def written(draw, kind, depth) -> str:
+def written(draw, kind, depth):
     """A random expression of a kind."""
     form = draw.choice((FORMS if depth > 0 else FORMS | LEAVES)[kind])
     return re.sub(r"\{(\w+)\}", lambda part: written(draw, part[1], depth - 1), form)
 
 
-def broken(draw, text) -> str:
+def broken(draw, text):
     """The text with one piece left out, doubled, or exchanged."""
     at = draw.randrange(len(text))
     return text[:at] + draw.choice(["", text[at] * 2, "&", "(", ")", "<", " ", "or", "-", "7"]) + text[at + 1 :]

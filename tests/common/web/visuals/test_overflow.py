@@ -30,8 +30,7 @@ def test_every_number_is_that_of_numpy(shown, scores):
         for name, kind in FORMATS.items():
             powers, total = exponentials(divided - divided.max() * subtracted, kind)
             smallest = float(np.finfo(kind).smallest_subnormal)
-            wanted = {name: powers.astype(float), f"{name}-sum": float(total)}
-            view.near(wanted, rel=PRECISION[name], abs=smallest)
+            view.near({name: powers.astype(float), f"{name}-sum": float(total)}, rel=PRECISION[name], abs=smallest)
 
 
 def test_exp_becomes_infinite_at_the_score_at_which_it_does_in_numpy(shown):

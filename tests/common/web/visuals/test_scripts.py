@@ -1,6 +1,4 @@
-"""The scripts of visuals on a page: every kind is there, and no other name is."""
-
-from pathlib import Path
+"""The scripts of visuals on a page: every kind is there, and no other name is. (That each draws: its own tests.)"""
 
 from regard.common.web import visuals
 
@@ -15,21 +13,7 @@ def test_a_page_sees_visuals_and_no_other_name_of_their_scripts(chromium):
     tab.close()
 
 
-def test_a_name_that_the_page_needs_is_seen_too():
-    """Beside `visuals`."""
-    assert visuals.script(["softmax"], also=("make",)).startswith("const { visuals, make } = ")
-
-
 def test_a_page_has_the_styles_of_its_kinds_alone():
     """None without kinds."""
     assert ".softmax-" in visuals.style(["softmax"])
     assert ".softmax-" not in visuals.style([])
-
-
-def test_a_kind_has_a_script_and_its_parts_a_script_or_a_style():
-    """Beside each other, in one folder."""
-    folder = Path(visuals.__file__).parent
-    for name, kind in visuals.KINDS.items():
-        assert (folder / f"{name}.js").is_file()
-        for part in kind.parts:
-            assert (folder / f"{part}.js").is_file() or (folder / f"{part}.css").is_file(), part

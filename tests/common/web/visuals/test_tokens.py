@@ -20,7 +20,7 @@ def test_every_number_is_that_of_the_row(shown, heads, count):
 
 
 def test_a_token_is_chosen_by_click_hover_and_arrow_keys(shown):
-    """And has the focus; at the first token the arrow stops."""
+    """Its row is shown."""
     matrices = weights(2, 5, 5)
     view = shown("tokens", tokens=WORDS[:5], weights=matrices, token=1)
     tokens, keyboard = view.tab.locator(".token"), view.tab.keyboard
@@ -28,10 +28,8 @@ def test_a_token_is_chosen_by_click_hover_and_arrow_keys(shown):
         (tokens.nth(3).hover, 3),
         (tokens.nth(2).click, 2),
         (lambda: keyboard.press("ArrowRight"), 3),
-        (lambda: [keyboard.press("ArrowLeft") for _ in range(9)], 0),
     ):
         act()
         (pressed,) = view.tab.locator(".token[aria-pressed=true]").all_inner_texts()
         assert pressed.split()[0] == view.tab.inner_text(".tokens-said strong") == WORDS[token]
         view.near({"weight-0": matrices[0, token, 0]})
-    assert view.tab.evaluate("document.activeElement.innerText").startswith("word0")
