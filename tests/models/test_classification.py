@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from regard.cli.classify import classify
-from regard.common.errors import Refused
 from regard.models.data import tables
 from regard.models.training import checkpoint, classification
 from regard.models.training.classification import Report
 from tests.support.command import regard
+from tests.support.refusals import refusing
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
@@ -100,7 +100,7 @@ def test_a_classifier_is_asked(folder, capsys, monkeypatch):
         ("text", {"label": "sentiment"}, "--text and --label require a table"),
         (" ", {}, "no text"),
     ):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             told(source, **wishes)
 
 
@@ -210,10 +210,10 @@ def test_a_faulty_table_is_refused_by_line(content, wording, wishes, tmp_path):
     """
     path = tmp_path / ("t.jsonl" if content.startswith(b"{") else "t.csv")
     path.write_bytes(content)
-    with pytest.raises(Refused, match=wording):
+    with refusing(wording):
         tables.read(path, **wishes)
     for name, wording in (("nowhere.csv", "the table cannot be read"), ("t.xlsx", "unknown file type")):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             tables.read(tmp_path / name)
 
 
@@ -231,11 +231,11 @@ def test_what_cannot_be_learned_is_refused(tmp_path):
         ("abcdefghijkl", {}, "too few rows"),
         ("xy" * 10, {"context": 0}, "context is"),
     ):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             classification.Classification(labelled(labels), None, wishes)
-    with pytest.raises(Refused, match=r"unknown class\n.*'z' in line 3"):
+    with refusing(r"unknown class\n.*'z' in line 3"):
         classification.Classification(labelled("xy" * 10), labelled("xz"), {})
     (tmp_path / "mine").write_text("mine")
     for place, wording in ((tmp_path / "mine", "the folder is a file"), (tmp_path, "the folder is not empty")):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             checkpoint.check_free(place, "classify", "")

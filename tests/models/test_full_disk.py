@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from regard import Refused
 from regard.models.training import run
 from tests.models.texts import TINY
+from tests.support.refusals import refusing
 
 
 @contextmanager
@@ -32,11 +32,11 @@ def test_a_checkpoint_and_resuming(rhyme, tmp_path, size):
     all goes on afterwards.
     """
     wishes, folder = TINY | {"steps": 4, "eval_every": 2}, tmp_path / "run"
-    with full(size), pytest.raises(Refused, match="the checkpoint cannot be written"):
+    with full(size), refusing("the checkpoint cannot be written"):
         run.begin(tmp_path / "first", [rhyme], wishes)
     steps = iter(run.begin(folder, [rhyme], wishes))
     next(steps), next(steps)
-    with full(size), pytest.raises(Refused, match=r"cannot be written[\s\S]*the checkpoint of step 2 is complete"):
+    with full(size), refusing(r"cannot be written[\s\S]*the checkpoint of step 2 is complete"):
         list(steps)
     steps.close()
 

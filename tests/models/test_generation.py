@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from regard import Refused
 from regard.models import Config, EncoderDecoder, LanguageModel, TranslationConfig, generate, stream
 from regard.models.generation import Sampling, Stops, draw, min_p, top_k, top_p
 from regard.torch.cache import TensorCache
+from tests.support.refusals import whats
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 64, "tied": False}
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 1, 2]]
@@ -236,19 +236,13 @@ def test_a_model_writes_over_tensors_alike():
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 
-def reasons(call) -> list[str]:
-    with pytest.raises(Refused) as caught:
-        call()
-    return [reason.what for reason in caught.value.reasons]
-
-
 def test_what_cannot_be_written_is_refused():
     """All reasons at once, before the first token: prompts, numbers out of range, stops that cannot be found."""
     made = model(positions="learned")
     prompts = ["text", [], [99], [1.5], [1] * 60]
     asked = {"temperature": 0, "top_k": 0, "top_p": 2.0, "min_p": 0, "stop": ["end", [], 3]}
 
-    assert reasons(lambda: stream(made, prompts, tokens=5, **asked)) == [
+    assert whats(stream, made, prompts, tokens=5, **asked) == [
         "temperature is out of range",
         "top_k is too small",
         "top_p is out of range",
@@ -262,7 +256,7 @@ def test_what_cannot_be_written_is_refused():
         "prompt 3 is not a sequence of tokens",
         "prompt 4 is too long",
     ]
-    assert reasons(lambda: generate(made, [[1]], tokens=-1, greedy=True, temperature=0.5, seed=1.5)) == [
+    assert whats(generate, made, [[1]], tokens=-1, greedy=True, temperature=0.5, seed=1.5) == [
         "greedy cannot be combined with sampling options",
         "tokens is negative",
         "seed is not an integer",
@@ -275,8 +269,8 @@ def test_a_model_that_cannot_write_is_refused():
     broken = model()
     torch.nn.init.constant_(broken.stack.norm.weight, math.nan)
 
-    assert reasons(lambda: generate(training, [[1]], tokens=1)) == ["dropout is active"]
-    assert reasons(lambda: generate(broken, [[1]], tokens=1)) == ["the logits are not finite"]
+    assert whats(generate, training, [[1]], tokens=1) == ["dropout is active"]
+    assert whats(generate, broken, [[1]], tokens=1) == ["the logits are not finite"]
 
 
 def test_sources_without_prompts_are_refused():
@@ -284,10 +278,8 @@ def test_sources_without_prompts_are_refused():
     made = seeded(EncoderDecoder, TranslationConfig(**SMALL))
     read = made.reading(torch.zeros(2, 3, dtype=torch.long))
 
-    assert reasons(lambda: generate(read, [[1]], tokens=1)) == [
-        "the number of prompts differs from the number of sources"
-    ]
-    assert reasons(lambda: TensorCache(2, 8).append(torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4))) == [
+    assert whats(generate, read, [[1]], tokens=1) == ["the number of prompts differs from the number of sources"]
+    assert whats(TensorCache(2, 8).append, torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4)) == [
         "k does not fit the cache",
         "v does not fit the cache",
     ]

@@ -19,6 +19,7 @@ from regard.models.training.curve import curve
 from regard.models.training.loop import Recipe, Training
 from tests.models.texts import FLAGS, RHYME, TINY, done, log, tensors, train_process, until_steps
 from tests.support.command import refused, regard
+from tests.support.refusals import refusing
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
@@ -268,7 +269,7 @@ def test_what_cannot_train_is_refused(tmp_path, rhyme):
     whats = ["empty file", "not a text file", "not a text file", "no such file", "no text in the folder"]
     assert [reason.what for reason in caught.value.reasons] == whats
     assert "zero bytes" in str(caught.value) and "byte 3" in str(caught.value)
-    with pytest.raises(Refused, match="no text"):
+    with refusing("no text"):
         run.begin(out, [], TINY)
     for wishes, wording in (
         ({"context": 4000}, "too little text"),
@@ -281,7 +282,7 @@ def test_what_cannot_train_is_refused(tmp_path, rhyme):
         ({"width": 30, "heads": 4}, "d_model is not divisible by heads"),
         ({"device": "tpu"}, "the device is not available"),
     ):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             run.begin(out, [rhyme], {**TINY, **wishes})
     assert not out.exists()
 
@@ -298,11 +299,11 @@ def test_nothing_is_written_over(tmp_path, rhyme):
         (rhyme, "the folder is a file"),
         (folder, "the folder already contains a model"),
     ):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             run.begin(place, [rhyme], wishes)
 
     def resume(wording, place=folder, **wishes):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             run.resume(place, [], wishes)
 
     resume("--width cannot change when a run is resumed", width=32)
@@ -333,7 +334,7 @@ def test_a_training_that_diverges_stops_before_it_spoils_the_weights(rhyme, tmp_
     before, first = (tmp_path / "run" / checkpoint.NAME).read_bytes(), next(found.model.parameters())
     kept = first.detach().clone()
     first.data.fill_(math.nan)
-    with pytest.raises(Refused, match="the training has diverged"):
+    with refusing("the training has diverged"):
         next(steps)
     first.data.copy_(kept)
     assert all(weight.isfinite().all() for weight in found.model.parameters())
@@ -348,11 +349,11 @@ def test_one_process_trains_in_a_folder(rhyme, tmp_path):
     steps = iter(found)
     next(steps)
     other = run.resume(tmp_path / "run", [], {})
-    with pytest.raises(Refused, match="the folder is in use"):
+    with refusing("the folder is in use"):
         next(iter(other))
     next(steps)
     steps.close()
-    with pytest.raises(Refused, match=r"the run was continued by another process\n.*step 1 here, 2 in"):
+    with refusing(r"the run was continued by another process\n.*step 1 here, 2 in"):
         next(iter(other))
     assert [line["step"] for line in run.resume(tmp_path / "run", [], {})] == [3, 4]
 
@@ -363,7 +364,7 @@ def test_generate_refuses_what_it_cannot_write(tmp_path):
     """
 
     def refuses(wording, prompt="x", **wishes):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             generate(tmp_path, prompt, **wishes)
 
     refuses("no model in the folder")

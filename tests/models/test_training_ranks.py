@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from regard.cli.train import together
-from regard.common.errors import Refused
 from regard.models.training import run
 from regard.models.training.over_ranks import Alone, Ranks
 from regard.models.training.settings import Settings
@@ -17,6 +16,7 @@ from tests.models import on_ranks
 from tests.models.texts import FLAGS, RHYME, done, log, tensors, train_process, until_steps
 from tests.parallel.ranks import Simulated
 from tests.parallel.started import started
+from tests.support.refusals import refusing
 from tests.support.waiting import HANG
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
@@ -106,7 +106,7 @@ def test_options_that_contradict_each_other_are_refused(ranks, divide, torchrun,
         with together(ranks, divide) as team:
             assert type(team) is Alone
         return
-    with pytest.raises(Refused, match=wording), together(ranks, divide):
+    with refusing(wording), together(ranks, divide):
         pass
 
 
@@ -121,5 +121,5 @@ def test_what_ranks_cannot_train_is_refused():
         ("tokens", {"batch": 1, "context": 384}, None),
     ):
         settings = Settings().changed(wishes)
-        with pytest.raises(Refused, match=wording) if wording else nullcontext():
+        with refusing(wording) if wording else nullcontext():
             Ranks(transport, divide).check(settings)

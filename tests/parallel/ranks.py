@@ -6,8 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from regard import Refused
-
 
 class Simulated:
     """A `Transport` between threads. sent: the bytes that this rank has sent to each rank."""
@@ -69,12 +67,3 @@ def on_mesh(rows, heads, work):
         for part in range(heads)
     }
     return dict(zip(works, _in_threads([*works.values()], [barrier for _, barrier in (*columns, *lines)]), strict=True))
-
-
-def refusal(call, *arguments):
-    """What a call refuses, in words, or None."""
-    try:
-        call(*arguments)
-    except Refused as refused:
-        return str(refused)
-    return None

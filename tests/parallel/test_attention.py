@@ -11,6 +11,7 @@ from regard.parallel.context import on_devices
 from regard.parallel.place import LAYOUTS
 from tests.parallel.steps import compared
 from tests.support.lanes import examples
+from tests.support.refusals import refusing
 
 torch = pytest.importorskip("torch")
 PLACEMENTS = [*LAYOUTS, "excess"]
@@ -99,6 +100,6 @@ def test_on_gpus_what_would_be_wrong_is_refused():
         ({"score": rg.score + rg.table(learned)[rg.head]}, "gradients of tables and sinks"),
         ({"dropout": 0.1, "seed": 1, "head_start": 4}, "counts dropout from batch_start and head_start"),
     ):
-        with pytest.raises(rg.Refused, match=text):
+        with refusing(text):
             prepared(**rules)
     assert len(prepared(sinks=learned.detach()).positions) == q.shape[1]

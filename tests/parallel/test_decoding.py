@@ -13,9 +13,10 @@ from regard.engines.jit.kernels.forward import PIECE
 from regard.parallel.context.routes import segments
 from regard.parallel.decoding_reader import BLOCK, Shares
 from regard.parallel.exchange.agreement import LENGTH
-from tests.parallel.ranks import on_ranks, refusal
+from tests.parallel.ranks import on_ranks
 from tests.support.engines import same_bits
 from tests.support.lanes import sweep
+from tests.support.refusals import refusal, refusing
 
 G, H, D, E = 2, 6, 8, 4
 SLOPES = rg.alibi_slopes(H)
@@ -217,7 +218,7 @@ def test_caches_that_cannot_be_spread():
         ("the ranks disagree about the cache", lambda rank: [rg.KVCache(G + rank, D)], None),
         ("tokens is too small", lambda rank: [empty], 0),
     ):
-        with pytest.raises(Refused, match=expected):
+        with refusing(expected):
             on_ranks(
                 2, lambda group, make=caches, tokens=tokens: rp.spread(make(group.rank), tokens=tokens, group=group)
             )

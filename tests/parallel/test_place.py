@@ -7,6 +7,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.cli.plan import log_normal
 from tests.parallel.placements import brute_bytes, needed, random_mask
+from tests.support.refusals import refusing
 
 NAMES = ("contiguous", "zigzag", "striped", "balanced", "excess", "excess-1.1", "excess-1.3", "excess-1.6")
 MILLION = 1 << 20
@@ -183,11 +184,11 @@ def test_the_same_call_gives_the_same_placement():
         ({"peak": 0}, "peak is not a rate"),
         ({"bandwidth": float("nan")}, "bandwidth is not a rate"),
         ({"mask": rg.key + 1}, "mask"),
-        ({"tokens": 0, "ranks": 0, "dtype": "int8"}, "(?s)tokens is out.*ranks is out.*dtype"),
+        ({"tokens": 0, "ranks": 0, "dtype": "int8"}, "tokens is out.*ranks is out.*dtype"),
     ],
 )
 def test_refusals(arguments, message):
     """What is wrong, what was given, what is expected; every problem is listed."""
     call = {"tokens": 1000, "ranks": 2} | arguments
-    with pytest.raises(rg.Refused, match=message):
+    with refusing(message):
         rp.place(call.pop("tokens"), **call)

@@ -9,6 +9,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.parallel.placement import ARRAYS
 from tests.parallel.placements import random_mask
+from tests.support.refusals import refusing
 
 
 @pytest.fixture
@@ -54,10 +55,10 @@ def test_damaged_files_are_refused(place, tmp_path):
         {"sizes": data["sizes"] | {"dtype": "int8"}},
     ]
     for wrong in ["", "[]", "{}", text[:-10], *(json.dumps(data | each) for each in changes)]:
-        with pytest.raises(rg.Refused, match="this is not a placement"):
+        with refusing("this is not a placement"):
             rp.Placement.from_json(wrong)
     (tmp_path / "place.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(rg.Refused, match="not a text"):
+    with refusing("not a text"):
         rp.Placement.load(tmp_path / "place.json")
 
 
@@ -74,7 +75,7 @@ def test_damaged_files_are_refused(place, tmp_path):
 )
 def test_refusals(place, call, words):
     """Ranks that do not exist, and what cannot be explained or drawn."""
-    with pytest.raises(rg.Refused, match=words):
+    with refusing(words):
         call(place)
 
 

@@ -5,8 +5,9 @@ import pytest
 
 import regard as rg
 import regard.parallel as rp
-from tests.parallel.ranks import on_ranks, refusal
+from tests.parallel.ranks import on_ranks
 from tests.support.lanes import sweep
+from tests.support.refusals import refusal
 
 NAMES = ("lse", "entropy", "maximum", "distance", "range", "counts")
 

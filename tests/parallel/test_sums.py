@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from regard.parallel.sums import add
-from tests.parallel.ranks import on_ranks, refusal
+from tests.parallel.ranks import on_ranks
+from tests.support.refusals import refusal
 
 SHAPES = [(3, 5), (), (0, 4), (17,), (2,)]
 

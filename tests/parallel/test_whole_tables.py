@@ -9,9 +9,10 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context.attention import over
-from tests.parallel.ranks import on_ranks, refusal
+from tests.parallel.ranks import on_ranks
 from tests.parallel.steps import compared
 from tests.support.engines import normal
+from tests.support.refusals import refusal
 
 TOKENS = 700  # six pages: of eight ranks, some are empty
 

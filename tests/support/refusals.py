@@ -1,12 +1,35 @@
-"""What regard refuses, as a block: with refusing("no such head"): …"""
+"""What regard refuses: as a block, with refusing("no such head"): …, as its text, and as its titles."""
+
+from contextlib import contextmanager
 
 import pytest
 
 from regard.common.errors import Refused
 
-__all__ = ["refusing"]
+__all__ = ["refusal", "refusing", "whats"]
 
 
-def refusing(words):
-    """Fails unless the block is refused in a text that has this pattern, over any number of lines."""
-    return pytest.raises(Refused, match=f"(?s){words}")
+@contextmanager
+def refusing(words=""):
+    """Fails unless the block is refused in a text that has this pattern, over any number of lines, and every reason has
+    its three parts.
+    """
+    with pytest.raises(Refused, match=f"(?s){words}") as caught:
+        yield caught
+    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)
+
+
+def refusal(call, *arguments):
+    """What a call refuses, in words, or None."""
+    try:
+        call(*arguments)
+    except Refused as refused:
+        return str(refused)
+    return None
+
+
+def whats(call, *arguments, **named) -> list[str]:
+    """The title of each reason for which a call is refused."""
+    with refusing() as caught:
+        call(*arguments, **named)
+    return [reason.what for reason in caught.value.reasons]

@@ -24,6 +24,7 @@ from regard.torch.positions import (
     YaRN,
 )
 from tests import ROOT
+from tests.support.refusals import refusing
 from tests.support.tensors import normal
 
 DEPTH, TRAINED = 16, 64
@@ -143,7 +144,7 @@ def test_layers_of_two_kinds_have_angles_of_their_own():
 
     assert Rotary.from_config(config, layer_type="full").base == 1e6
     for wanted, said in ((None, "is missing or unknown"), ("none", "layers of this type have no rotary positions")):
-        with pytest.raises(rg.Refused, match=said):
+        with refusing(said):
             Rotary.from_config(config, layer_type=wanted)
 
 
@@ -281,10 +282,10 @@ def test_the_example_shows_that_only_distances_count(capsys):
 REFUSED = {
     "all at once": (
         lambda: Rotary(5, base=0.0, scaling="yarn"),
-        r"(?s)not even.*5 components.*base is too small.*scaling has an unsupported type",
+        r"not even.*5 components.*base is too small.*scaling has an unsupported type",
     ),
     "fraction": (lambda: Rotary(8, fraction=1.5), "fraction is not between 0 and 1"),
-    "scale": (lambda: YaRN(0.0, -1), "(?s)factor is not a positive.*trained_length is not a positive"),
+    "scale": (lambda: YaRN(0.0, -1), "factor is not a positive.*trained_length is not a positive"),
     "one pair": (lambda: Rotary(2, scaling=NTK(2.0)), "a larger base has no effect on a single pair"),
     "long factors": (lambda: Rotary(8, scaling=LongRoPE(2.0, 8, (1.0,), (1.0,))), "1 factors for depth 8"),
     "another depth": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 6), torch.arange(3)), "x does not have the depth"),
@@ -323,6 +324,5 @@ REFUSED = {
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix; nothing is guessed."""
-    with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
+    with refusing(told):
         call()
-    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)

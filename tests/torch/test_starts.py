@@ -18,6 +18,7 @@ from regard.engines.gpu.statistics import weights as tiled_weights
 from regard.language.measures import checked_request
 from tests.support.engines import qkv
 from tests.support.parts import four, parts
+from tests.support.refusals import refusing
 from tests.support.strategies import Case, dropouts, problems
 from tests.support.tensors import tensors
 
@@ -79,7 +80,7 @@ def test_compiled_programs_refuse_what_is_no_start():
     q, k, v = map(torch.from_numpy, qkv(H=2, Q=5, K=5, D=8))
     for first in (1.0, True, -1):
         torch._dynamo.reset()
-        with pytest.raises(rg.Refused, match="head_start is not the number of a query head"):
+        with refusing("head_start is not the number of a query head"):
             torch.compile(rt.attention, backend="aot_eager")(q, k, v, head_start=first)
 
 

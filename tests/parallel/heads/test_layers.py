@@ -17,8 +17,9 @@ import regard.parallel as rp
 import regard.torch as rt
 from regard.parallel.head_parallel import divided
 from regard.torch import positions as places
-from tests.parallel.ranks import on_ranks, refusal
+from tests.parallel.ranks import on_ranks
 from tests.parallel.started import started
+from tests.support.refusals import refusal
 
 
 def rows(seed: int, *shape: int, dtype=torch.float32) -> torch.Tensor:

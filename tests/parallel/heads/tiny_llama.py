@@ -10,7 +10,7 @@ from transformers.distributed import DistributedConfig
 from transformers.masking_utils import create_causal_mask
 
 from regard.torch.hf import attend, record, register
-from tests.parallel.ranks import refusal
+from tests.support.refusals import refusal
 
 torch.set_num_threads(1)
 IDS = torch.arange(24).reshape(2, 12) % 50

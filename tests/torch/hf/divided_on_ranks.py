@@ -2,7 +2,6 @@
 
 import contextlib
 
-import pytest
 import torch
 import torch.distributed as dist
 import transformers as T
@@ -12,6 +11,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.torch.hf import attend, record, register
 from regard.torch.hf.divided import mask_for
+from tests.support.refusals import refusing
 
 __all__ = ["TOKENS", "attended", "on_two", "refusals", "train"]
 
@@ -73,7 +73,7 @@ def attended(window=None, alone=False):
 
 def refused(wording):
     """A block that ends with such a refusal."""
-    return pytest.raises(rg.Refused, match=wording)
+    return refusing(wording)
 
 
 def refusals():

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import regard.torch.hf
-from regard import Refused
 from regard.torch.hf import attention as hf
+from tests.support.refusals import refusing
 from tests.torch.hf.models import built, claimed, on, tokens
 
 IDS = tokens()["input_ids"]
@@ -64,7 +64,7 @@ def test_any_rectangle():
     np.testing.assert_array_equal(call.weights(heads=np.array([True, False, False, True])), whole[:, [0, 3]])
     assert call.weights(heads=[], rows=[1]).shape == (2, 0, 1, 9)
     for outside in ({"heads": 4}, {"heads": "all"}, {"rows": 9}, {"keys": [9]}):
-        with pytest.raises(Refused, match="fix  "):
+        with refusing("fix  "):
             call.weights(**outside)
 
 
@@ -134,16 +134,16 @@ def test_only_this_model_inside_this_block():
 
 def test_a_model_on_another_implementation_is_refused():
     """The recorder says what the model runs on and how to change it."""
-    with pytest.raises(Refused, match="set_attn_implementation"), hf.record(built("bert", "sdpa")):
+    with refusing("set_attn_implementation"), hf.record(built("bert", "sdpa")):
         pass
 
 
 def test_a_block_without_a_call_is_refused():
     """Silence would look like a model without attention."""
-    with pytest.raises(Refused, match="no attention call"), hf.record(built("bert")):
+    with refusing("no attention call"), hf.record(built("bert")):
         pass
     model = claimed("deberta-v2")
-    with torch.no_grad(), pytest.raises(Refused, match="no attention call"), hf.record(model):
+    with torch.no_grad(), refusing("no attention call"), hf.record(model):
         model(input_ids=IDS)
 
 

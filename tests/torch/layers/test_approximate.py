@@ -20,6 +20,7 @@ from regard.torch.layers.linear import (
     orthogonal_directions,
 )
 from tests import ROOT
+from tests.support.refusals import refusing
 from tests.support.tensors import normal
 
 LENGTH = 300  # more than two chunks, and no multiple of one
@@ -278,7 +279,7 @@ def test_a_mask_may_be_built_inside_a_program(rule):
         for strict in (True, False):
             assert torch.equal(torch.export.export(program, given, strict=strict).module()(*given), expected)
         return
-    with pytest.raises(rg.Refused, match="reads tensors, whose numbers are not known yet"):
+    with refusing("reads tensors, whose numbers are not known yet"):
         torch.export.export(program, given, strict=False)
 
 
@@ -325,20 +326,19 @@ REFUSED = {
     "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=rg.causal()), "a causal mask over a memory"),
     "memory in a cache": (lambda: LAYERS["linear"]()(X, X, cache=LinearState()), "a memory is not appended to a cache"),
     "positions": (lambda: LAYERS["linear"]()(X, positions=torch.arange(6)), "the layer takes no positions"),
-    "width": (lambda: LAYERS["linear"]()(X[..., :4]), r"(?s)x does not fit the layer.*\(2, 6, 4\)"),
+    "width": (lambda: LAYERS["linear"]()(X[..., :4]), r"x does not fit the layer.*\(2, 6, 4\)"),
     "no memory": (lambda: LinearAttention(16, 4, memory_dim=5)(X), "pass rows of width memory_dim"),
-    "sizes": (lambda: LinearAttention(15, 4, 3), "(?s)heads do not divide d_model.*kv_heads do not divide heads"),
+    "sizes": (lambda: LinearAttention(15, 4, 3), "heads do not divide d_model.*kv_heads do not divide heads"),
     "features": (lambda: Performer(16, 4, features=0), "features is too small"),
-    "rows": (lambda: Linformer(16, 4, length=0, rows=0), "(?s)length is too small.*rows is too small"),
+    "rows": (lambda: Linformer(16, 4, length=0, rows=0), "length is too small.*rows is too small"),
 }
 
 
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix: a mask that needs single pairs, a cache of another kind, a length that does not fit."""
-    with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
+    with refusing(told):
         call()
-    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)
 
 
 @pytest.mark.slow

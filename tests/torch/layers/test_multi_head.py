@@ -13,6 +13,7 @@ from torch.testing import assert_close as same
 
 import regard as rg
 from regard.torch.layers import MultiHeadAttention
+from tests.support.refusals import refusing, whats
 
 N, L, S, W, H = 3, 5, 7, 8, 2
 PADDING = torch.arange(S) >= torch.tensor([[S], [4], [3]])  # of S keys; the first L of them are padded as well
@@ -264,7 +265,7 @@ class OwnForward(torch.nn.MultiheadAttention):
 @pytest.mark.parametrize("kind", [OwnForward, torch.ao.nn.quantizable.MultiheadAttention, torch.nn.Linear])
 def test_layers_that_compute_in_a_way_of_their_own_are_not_converted(kind):
     """Their forward would be dropped."""
-    with pytest.raises(rg.Refused, match=r"computes in a way of its own|not torch's layer"):
+    with refusing(r"computes in a way of its own|not torch's layer"):
         MultiHeadAttention.of(kind(W, H))
 
 
@@ -275,17 +276,10 @@ def test_rows_of_different_numbers():
     nested, other = (torch.nested.nested_tensor(parts) for _ in range(2))
     out, _ = mine(nested, nested, nested, need_weights=False)
     same(out.unbind(), tuple(mine(part, part, part)[0] for part in parts))
-    assert refused(mine, nested, other, other, key_padding_mask=torch.zeros(2, 5, dtype=torch.bool)) == [
+    assert whats(mine, nested, other, other, key_padding_mask=torch.zeros(2, 5, dtype=torch.bool)) == [
         "nested tensors are supported for self-attention only",
         "nested tensors have no padding",
     ]
-
-
-def refused(layer, *given, **masks):
-    """What is wrong with a call, in the words of the error."""
-    with pytest.raises(rg.Refused) as caught:
-        layer(*given, **masks)
-    return [reason.what for reason in caught.value.reasons]
 
 
 def test_masks_and_shapes_that_do_not_fit():
@@ -294,14 +288,14 @@ def test_masks_and_shapes_that_do_not_fit():
     """
     mine, x = MultiHeadAttention(W, H, batch_first=True), torch.zeros(N, L, W)
     padding = torch.zeros(L, N, dtype=torch.int64)
-    assert refused(mine, x, x, x, key_padding_mask=padding, attn_mask=torch.zeros(L, S)) == [
+    assert whats(mine, x, x, x, key_padding_mask=padding, attn_mask=torch.zeros(L, S)) == [
         "key_padding_mask has an unsupported dtype",
         "key_padding_mask does not fit",
         "attn_mask does not fit",
     ]
-    assert refused(mine, x, x[..., :4], x) == ["key does not have the width of the layer"]
-    assert refused(mine, x, x[0], x) == ["the arguments differ in number of axes, or have too many"]
-    assert refused(mine, x, x[:2], x[:, :2]) == [
+    assert whats(mine, x, x[..., :4], x) == ["key does not have the width of the layer"]
+    assert whats(mine, x, x[0], x) == ["the arguments differ in number of axes, or have too many"]
+    assert whats(mine, x, x[:2], x[:, :2]) == [
         "key and value differ in rows or batch",
         "query and key differ in batch",
     ]

@@ -8,6 +8,7 @@ import torch
 import regard as rg
 from regard.torch import attention
 from regard.torch.layers.recurrent import SegmentMemory, TransformerXL
+from tests.support.refusals import refusing
 from tests.support.tensors import normal
 
 WIDTH, HEADS, DEPTH = 16, 2, 8
@@ -109,7 +110,7 @@ def test_a_score_is_applied():
 REFUSED = {
     "sizes": (
         lambda: TransformerXL(15, 2, relative_dim=5, score=1.0),
-        "(?s)heads do not divide d_model.*relative_dim is not even.*score is not an expression",
+        "heads do not divide d_model.*relative_dim is not even.*score is not an expression",
     ),
     "width": (lambda: made()(rows(1, 5, 3)), "x does not fit the layer"),
     "positions": (lambda: made()(rows(1, 5, WIDTH), positions=torch.arange(5)), "the layer takes no positions"),
@@ -125,6 +126,5 @@ REFUSED = {
 @pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix; and the memory stays as it was."""
-    with pytest.raises(rg.Refused, match=told) as caught:
+    with refusing(told):
         call()
-    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)

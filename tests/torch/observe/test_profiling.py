@@ -21,11 +21,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import regard as rg
 import regard.torch
-from regard import Refused
 from regard.common import call_hooks as watch
 from regard.torch.observe import profiling
 from regard.torch.observe.profiling import profile
 from tests import ROOT
+from tests.support.refusals import refusing, whats
 from tests.torch.observe.heads import WIDE, B, H, Heads
 
 ONCE = {"repeats": 1, "warmup": 1, "peak": 100.0}
@@ -281,7 +281,7 @@ def test_what_cannot_be_saved(tmp_path):
         (lambda: found.tensorboard(tmp_path, worker="a/b"), "not a valid worker name"),
         (lambda: found.tensorboard(file), "the log path is not a folder"),
     ):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             save()
     assert file.read_text() == "mine"
 
@@ -329,18 +329,16 @@ def test_an_error_of_the_model_is_its_own():
 
 def test_what_cannot_be_profiled():
     """What is not a model, runs or a speed, a compiled model, no gradients: the error lists every problem."""
-    with pytest.raises(Refused) as caught:
-        profile(3, rows(), repeats=0, warmup=-1, peak=math.nan)
-    assert [reason.what for reason in caught.value.reasons] == [
+    assert whats(profile, 3, rows(), repeats=0, warmup=-1, peak=math.nan) == [
         "not a model",
         "repeats is not a number of runs",
         "warmup is not a number of runs",
         "peak is not a positive number",
     ]
     model = Heads(rg.attention).requires_grad_(False)
-    with pytest.raises(Refused, match="a compiled model hides its calls\n  given     OptimizedModule"):
+    with refusing("a compiled model hides its calls\n  given     OptimizedModule"):
         profile(torch.compile(model), rows())
-    with pytest.raises(Refused, match="the output has no grad_fn"):
+    with refusing("the output has no grad_fn"):
         profile(model, rows(), backward=True, **ONCE)
 
 
