@@ -89,10 +89,11 @@ def test_what_a_file_says_is_only_what_the_cache_holds(tmp_path):
 
 def test_other_libraries_read_it(tmp_path):
     """A saved cache is a safetensors file."""
-    library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    from safetensors.numpy import load_file
+
     cache = lived("growing", np.random.default_rng(0))
     cache.save(tmp_path / "cache")
-    found = library.load_file(tmp_path / "cache")
+    found = load_file(tmp_path / "cache")
     assert found["lengths"].tolist() == cache.lengths.tolist()
     np.testing.assert_array_equal(found["k"], read(tmp_path / "cache", "test", "")[1]["k"])
 
@@ -100,7 +101,6 @@ def test_other_libraries_read_it(tmp_path):
 @pytest.mark.parametrize("storage", [None, "int8"])
 def test_a_latent_cache_is_saved(storage, tmp_path):
     """Its rows are stored once, and it is loaded by its own class."""
-    pytest.importorskip("torch")
     from regard.torch import LatentCache
 
     cache, rows, q = LatentCache(6, 2, batch=2, window=100, storage=storage), normal(2, 1, 150, 8), normal(2, 3, 150, 8)

@@ -60,7 +60,8 @@ def test_parts_travel():
 
 def test_tensors():
     """Tensors in, tensors out, in the dtypes of the call."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     q, k, v = (torch.from_numpy(each).bfloat16() for each in qkv())
     nothing, part = (rg.attention_part(q, k, v, mask=rg.key < size) for size in (0, 99))
     assert part.values.dtype == torch.float32
@@ -154,7 +155,8 @@ def test_any_kind_of_number_is_a_unit():
 
 def test_gradients_are_refused_and_not_lost():
     """Sinks and parts that require gradients, which no part computes; and arrays mixed with tensors."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     part = rg.attention_part(*map(torch.from_numpy, qkv()))
     learned = dataclasses.replace(part, maximum=part.maximum.clone().requires_grad_())
     assert "sinks requires gradients" in refusal(lambda: part.result(sinks=torch.zeros(2, requires_grad=True)))

@@ -177,7 +177,8 @@ def test_shapes_are_those_of_the_call(engine, lead, Q, K):
 
 def test_tensors_give_tensors():
     """torch tensors in, tensors out."""
-    torch = pytest.importorskip("torch", reason="torch is optional")
+    import torch
+
     found = rg.attention_stats(*map(torch.from_numpy, pair()), of=["entropy", "maximum"])
     assert isinstance(found.entropy, torch.Tensor) and found.maximum.key.dtype == torch.int64
     np.testing.assert_array_equal(found.entropy, rg.attention_stats(*pair(), of="entropy").entropy)

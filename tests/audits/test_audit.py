@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.attention.flex_attention as flex
 from typer.testing import CliRunner
 
 import regard as rg
@@ -50,7 +51,6 @@ def test_rounding_within_a_fused_layer_is_no_leak(seed):
 
 def test_flex_attention_runs_in_an_audit_and_after_it():
     """The perturbed runs do not make torch skip FlexAttention's frame, which would break it in the whole process."""
-    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
 
     class Block(torch.nn.Module):
         def forward(self, x):

@@ -19,8 +19,6 @@ from regard.models.data.vocabulary import Bytes
 from regard.models.training import checkpoint
 from tests.support.refusals import refusing
 
-pytest.importorskip("safetensors", reason="safetensors is not installed")
-
 SMALL = {"d_model": 16, "layers": 1, "heads": 2}
 
 

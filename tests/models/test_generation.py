@@ -103,16 +103,22 @@ def test_the_global_generator_gives_the_seed():
     assert generate(made, PROMPTS, tokens=12, temperature=5.0) == first != second
 
 
+def watched(made):
+    """The sizes of what a model is given, call by call."""
+    shapes, hidden = [], made.hidden
+    made.hidden = lambda tokens, **rest: shapes.append(tuple(tokens.shape)) or hidden(tokens, **rest)
+    return shapes
+
+
 @torch.no_grad()
 def test_the_finished_leave():
     """The model is asked for those that still write, and for nothing after the last token."""
     made = model()
     texts = greedy(made, tokens=6)
-    asked, hidden = [], made.hidden
-    made.hidden = lambda tokens, **rest: asked.append(tuple(tokens.shape)) or hidden(tokens, **rest)
+    shapes = watched(made)
     greedy(made, tokens=6, stop=[texts[1][:2]])
 
-    assert asked == [(3, 8), (3, 1), (2, 1), (2, 1), (2, 1), (2, 1)]
+    assert shapes == [(3, 8), (3, 1), (2, 1), (2, 1), (2, 1), (2, 1)]
 
 
 def test_a_stream_gives_each_token_at_once():
@@ -120,11 +126,9 @@ def test_a_stream_gives_each_token_at_once():
     tokens, the caller's own code still records gradients.
     """
     made = model()
-    asked, hidden = [], made.hidden
-    made.hidden = lambda tokens, **rest: asked.append(0) or hidden(tokens, **rest)
-    steps, pairs = stream(made, PROMPTS, tokens=4, greedy=True), []
-    for count, pair in enumerate(steps):
-        assert torch.is_grad_enabled() and len(asked) == count // 3 + 1
+    shapes, pairs = watched(made), []
+    for count, pair in enumerate(stream(made, PROMPTS, tokens=4, greedy=True)):
+        assert torch.is_grad_enabled() and len(shapes) == count // 3 + 1
         pairs.append(pair)
 
     assert [number for number, _ in pairs] == [0, 1, 2] * 4

@@ -1,6 +1,7 @@
 """Attention over simulated ranks: results and gradients have the bits of one process, for any rules and placement."""
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from tests.parallel.steps import compared
 from tests.support.lanes import examples
 from tests.support.refusals import refusing
 
-torch = pytest.importorskip("torch")
 PLACEMENTS = [*LAYOUTS, "excess"]
 DTYPES = ["float32", "bfloat16", "float16"]
 

@@ -1,6 +1,7 @@
 """Ranks that divide the heads of tokens, alone and on a mesh of rows × heads: the bits of one process."""
 
 import pytest
+import torch
 
 import regard as rg
 import regard.parallel as rp
@@ -10,8 +11,6 @@ from regard.parallel.exchange.transport import Alone
 from tests.parallel.ranks import on_ranks
 from tests.parallel.steps import compared
 from tests.support.refusals import refusing
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.mark.one_in(2)

@@ -140,7 +140,6 @@ def test_memory():
 
 def test_a_placement_as_an_image(place, tmp_path):
     """An old file is replaced; tests/cli/test_output_files.py has the other forms."""
-    pytest.importorskip("matplotlib")
     path = tmp_path / "place.pdf"
     path.write_bytes(b"old")
     rp.explain(place).plot(path)

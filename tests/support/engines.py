@@ -4,7 +4,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-__all__ = ["DTYPES", "DTYPES_IN_CI", "ENGINES", "TOLERANCE", "engines", "normal", "qkv", "same_bits"]
 
 ENGINES = ["reference", "jit"]
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]

@@ -6,8 +6,6 @@ import pytest
 
 from regard.common.errors import Refused
 
-__all__ = ["refusal", "refusing", "whats"]
-
 
 @contextmanager
 def refusing(words=""):

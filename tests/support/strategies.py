@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 import regard as rg
 from regard.language.expr import Expr, Var, lift
 
-__all__ = ["Case", "dropouts", "hostile", "layouts", "masks", "problems", "scores"]
-
 
 @dataclass(frozen=True)
 class Dims:

@@ -13,7 +13,7 @@ from regard.torch.hf import attention as hf
 from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
 from tests.support.hf_models import GROUPED, TEXT
 from tests.support.refusals import refusing, whats
-from tests.torch.hf.models import built, on, tokens
+from tests.torch.hf.models import GREEDY, built, on, tokens
 
 # Windows in both directions; grouped heads; windows; softcap; sinks; values narrower than keys; chunks; masks that are
 # cut to the last rows; a position bias; cross-attention.
@@ -43,7 +43,7 @@ def test_a_model_computes_what_it_computes_on_its_own_code(name, padding):
 @pytest.mark.parametrize("name", WRITERS)
 def test_generation_gives_the_same_tokens(name, cache):
     """Greedy generation from left-padded prompts, past every window, gives the tokens that eager gives."""
-    model, options = built(name), {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    model, options = built(name), {"max_new_tokens": 10, **GREEDY}
     options |= {"dynamic": {}, "static": {"cache_implementation": "static"}, "none": {"use_cache": False}}[cache]
     options |= {"output_logits": True, "return_dict_in_generate": True}
     want, found = (on(model, way).generate(**tokens("left", length=7), **options) for way in ("eager", "regard"))

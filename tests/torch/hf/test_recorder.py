@@ -11,7 +11,7 @@ import torch
 import regard.torch.hf
 from regard.torch.hf import attention as hf
 from tests.support.refusals import refusing
-from tests.torch.hf.models import built, claimed, on, tokens
+from tests.torch.hf.models import GREEDY, built, claimed, on, tokens
 
 IDS = tokens()["input_ids"]
 
@@ -72,9 +72,7 @@ def test_any_rectangle():
 @pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
 def test_generation_with_a_cache(name, cache):
     """Several calls per module, each with the keys of its moment, though a static cache has been overwritten since."""
-    options = (
-        tokens("left") | cache | {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    )
+    options = tokens("left") | cache | GREEDY | {"max_new_tokens": 6}
     model = built(name)
     with hf.record(model) as calls:
         model.generate(**options)

@@ -147,7 +147,8 @@ def test_dropout_follows_torchs_seed(make):
 
 def test_a_qwen_says_the_same():
     """Grouped heads, normalised queries and keys, rotary: transformers' Qwen3 attention with the same weights."""
-    qwen = pytest.importorskip("transformers.models.qwen3.modeling_qwen3")
+    from transformers.models.qwen3 import modeling_qwen3 as qwen
+
     sizes = {"hidden_size": W, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
     config = qwen.Qwen3Config(**sizes, attn_implementation="eager")
     theirs, rotary = made(lambda: qwen.Qwen3Attention(config, 0))[0], qwen.Qwen3RotaryEmbedding(config)

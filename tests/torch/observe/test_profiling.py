@@ -352,7 +352,6 @@ def test_arrays():
 @pytest.mark.sweep
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
     """The example writes timelines that hold its model's layers, and finds the faults that it plants."""
-    pytest.importorskip("transformers", reason="its model comes from transformers")
     monkeypatch.setattr(sys, "argv", ["profiling.py", str(tmp_path)])
     runpy.run_path(str(ROOT / "examples" / "profiling.py"))
     for name, kind in (("sdpa", "torch SDPA"), ("regard", "regard, for transformers")):

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+import torch.nn.attention.flex_attention as flex
 import torch.nn.functional as F
 from torch import nn
 
@@ -43,15 +44,11 @@ def encoder(layers=2):
 
 
 def llama(implementation: str):
-    T = pytest.importorskip("transformers", reason="the model comes from transformers")
     from regard.torch.hf import register
-    from regard.torch.hf.tiny_models import tiny_model
+    from tests.torch.hf.models import built
 
     register()
-    T.logging.set_verbosity_error()
-    model = tiny_model("llama", hidden_size=WIDE, head_dim=WIDE // H)
-    model.set_attn_implementation(implementation)
-    return model
+    return built("llama", implementation, hidden_size=WIDE, head_dim=WIDE // H)
 
 
 def unhooked(model) -> bool:
@@ -125,7 +122,8 @@ def test_heads_in_the_batch():
     """Products over batch · heads, and a softmax over batch and heads apart, as in BLOOM, with an added bias in the
     product.
     """
-    T = pytest.importorskip("transformers", reason="the model comes from transformers")
+    import transformers as T
+
     model = T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=WIDE, n_layer=2, n_head=H)).eval()
     found = trace(model, torch.arange(6)[None])
     assert [(call.q.shape, call.v.shape) for call in found.calls] == [((H, 6, 4), (H, 6, 4))] * 2
@@ -162,7 +160,6 @@ def test_regards_own_cache():
 
 def test_flex_attention_of_a_model():
     """FlexAttention is seen, compiled or not, and its rules are read as expressions, with what they captured."""
-    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
     document, slope = torch.arange(128) // 40, torch.tensor([0.5, 0.25])
     block = flex.create_block_mask(
         lambda b, h, q, kv: (document[q] == document[kv]) & (q >= kv), None, None, 128, 128, device="cpu"
