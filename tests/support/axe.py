@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 
 

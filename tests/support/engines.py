@@ -4,7 +4,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-
 ENGINES = ["reference", "jit"]
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 # The same as parameters: CI compiles for two of them, sweeps for the others.

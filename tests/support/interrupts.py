@@ -6,7 +6,6 @@ from pathlib import Path
 
 import regard as rg
 
-
 FOLDER = str(Path(rg.__file__).parent)
 
 

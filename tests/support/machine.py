@@ -4,7 +4,6 @@ import pytest
 
 from regard.engines.jit.code.target import ISAS, host, offered
 
-
 OFFERED = offered()
 # What CI compiles kernels for in one run: this machine, and what most machines have. Sweeps do the others, and
 # `.ci/run` runs the laws once more under REGARD_TARGET=avx2 and portable.

@@ -13,7 +13,6 @@ from regard.torch.hf import attend, record, register
 from regard.torch.hf.divided import mask_for
 from tests.support.refusals import refusing
 
-
 TOKENS = 700
 T.logging.set_verbosity_error()
 

@@ -4,7 +4,6 @@ import torch
 
 from regard.torch.hf.tiny_models import tiny_model
 
-
 # Generation without chance, to the last token.
 GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 MIXED = ["sliding_attention", "full_attention"]

@@ -2,7 +2,6 @@
 
 from torch import nn
 
-
 B, WIDE, H = 2, 16, 4
 
 
