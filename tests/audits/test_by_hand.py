@@ -7,7 +7,7 @@ import torch
 
 import regard as rg
 from regard.lens.look import look
-from tests.audits.small_audits import ByHand
+from tests.audits.small_audits import ByHand, healthy
 from tests.support.runs import alarms, checks, sdpa
 
 
@@ -56,9 +56,7 @@ def test_the_attention_of_torch_is_silent(shown):
     attention = torch.nn.MultiheadAttention(32, 2, batch_first=True).eval()
     attend = functools.partial(attention, need_weights=shown)
 
-    found = rg.audit(lambda x: attend(x, x, x)[0], inputs=torch.randn(1, 12, 32), checks=["scale"])
-
-    assert not found.findings and [each.check for each in found.passed] == ["scale"], str(found)
+    healthy(rg.audit(lambda x: attend(x, x, x)[0], inputs=torch.randn(1, 12, 32), checks=["scale"]), "scale")
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
@@ -69,7 +67,7 @@ def test_a_softmax_of_few_bits_is_named(kind):
 
     found = rg.audit(module, inputs=torch.randn(1, 200, 32), checks=["weights", "output", "softmax"])
 
-    assert found.healthy, str(found)
+    healthy(found)
     assert [(each.check, kind in each.cause) for each in found.findings] == [("weights", True)], str(found)
 
 
@@ -77,9 +75,7 @@ def test_values_of_large_calls_are_kept(monkeypatch):
     """A call of a module that is larger than what `look` keeps unasked is compared all the same."""
     monkeypatch.setattr("regard.lens.recording.keeper.VALUES", 1000)
 
-    found = rg.audit(ByHand(sdpa).eval(), inputs=torch.randn(1, 12, 32), checks=["output"])
-
-    assert [each.check for each in found.passed] == ["output"], str(found)
+    healthy(rg.audit(ByHand(sdpa).eval(), inputs=torch.randn(1, 12, 32), checks=["output"]), "output")
 
 
 @pytest.mark.parametrize("config", [{"num_heads": 4}, ("four", "heads"), 4])
@@ -88,6 +84,4 @@ def test_a_configuration_may_be_anything(config):
     module = ByHand(lambda q, k, v: sdpa(q, k, v, scale=1.0)).eval()
     module.config = config
 
-    found = rg.audit(module, inputs=torch.randn(1, 9, 32), checks=["scale", "mask", "groups"])
-
-    assert found.findings == (), str(found)
+    assert rg.audit(module, inputs=torch.randn(1, 9, 32), checks=["scale", "mask", "groups"]).findings == ()

@@ -14,7 +14,7 @@ from regard.audits.finding import Skipped
 from regard.audits.run_checks.observed_call import SEEN, arguments_of
 from regard.common.dtypes import FLOATS
 from tests.audits.small_audits import checked
-from tests.support.runs import CAUSAL, alarms, call_of, checks, run_of, sdpa, softmax
+from tests.support.runs import CAUSAL, alarms, alarms_of, call_of, checks, run_of, sdpa, softmax
 
 
 def heads_and_rows(out):
@@ -43,7 +43,7 @@ def test_wrong_functions_are_named(words, arrays):
     each = np.arange(4) // 2
     out = wrong(q @ k[each].swapaxes(1, 2) / 4, v[each]).astype(np.float32)
 
-    found = alarms(checks(run_of(call_of(q, k, v, out, mask=rg.causal()))))
+    found = alarms_of(q, k, v, out, mask=rg.causal())
 
     assert [finding.check for finding in found] == [check] and words in found[0].measured
 
@@ -59,7 +59,7 @@ def test_the_noise_of_a_dtype_is_no_mistake_and_hides_none(dtype, size, arrays):
     for factor in (1.0, 1.5):
         out = sdpa(*(part[None] for part in given), is_causal=True, scale=factor / 4)[0]
         host = [part.double().numpy().astype(FLOATS[dtype].numpy) for part in (*given, out)]
-        found = [finding.check for finding in alarms(checks(run_of(call_of(*host, mask=rg.causal()))))]
+        found = [finding.check for finding in alarms_of(*host, mask=rg.causal())]
 
         if factor == 1 or (size == 1 and dtype != "bfloat16"):
             assert found == ["scale"] * (factor > 1)
@@ -71,7 +71,7 @@ def test_one_wrong_head_is_placed(arrays):
     out = rg.attention(q, k, v, mask=rg.causal())
     out[2] = rg.attention(q, k, v)[2]
 
-    found = alarms(checks(run_of(call_of(q, k, v, out, mask=rg.causal()))))
+    found = alarms_of(q, k, v, out, mask=rg.causal())
 
     assert [(finding.check, finding.head, finding.row) for finding in found] == [("mask", 2, 0)]
 

@@ -9,7 +9,7 @@ import torch
 import regard as rg
 from regard.audits.finding import Finding, Passed
 from regard.lens.look import look
-from tests.support.runs import alarms, call_of, checks, run_of
+from tests.support.runs import alarms, alarms_of, call_of, checks, run_of
 
 CAUSAL, WINDOW = rg.causal(), rg.causal() & rg.window(4)
 SOFTCAP, BIAS = rg.softcap(1.0), rg.bias(np.random.default_rng(1).standard_normal((4, 24, 24), np.float32))
@@ -68,7 +68,7 @@ def test_two_mistakes_at_once_are_both_named(arrays):
     """A call without scale and mask is found by both checks."""
     out = rg.attention(*arrays, scale=1.0)
 
-    found = alarms(checks(run_of(call_of(*arrays, out, mask=CAUSAL))))
+    found = alarms_of(*arrays, out, mask=CAUSAL)
 
     assert {finding.check for finding in found} == {"scale", "mask"}
     assert all("no mask at all" in finding.measured for finding in found)
@@ -79,7 +79,7 @@ def test_a_mask_aligned_at_the_wrong_end(arrays):
     q, k, v = arrays[0][:, 21:], *arrays[1:]
     out = rg.attention(q, k, v, mask=rg.key <= rg.query - 21)
 
-    (found,) = alarms(checks(run_of(call_of(q, k, v, out, mask=CAUSAL))))
+    (found,) = alarms_of(q, k, v, out, mask=CAUSAL)
 
     assert found.check == "alignment" and "top left" in found.measured
 

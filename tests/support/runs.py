@@ -44,6 +44,11 @@ def alarms(results):
     return [found for found in results if isinstance(found, Finding) and found.severity != "note"]
 
 
+def alarms_of(*arrays, **rules):
+    """The alarms of a run of this one call."""
+    return alarms(checks(run_of(call_of(*arrays, **rules))))
+
+
 def shifted(allowed, by):
     """Causal, with `by` keys more on the right."""
     return torch.arange(allowed.shape[-1]) <= torch.arange(allowed.shape[-2])[:, None] + by
