@@ -19,7 +19,7 @@ from regard.api.kv_cache.pages import PAGE
 from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from tests import ROOT
-from tests.api.caches import D, E, G, H, filled, kv, kvq, same_arrays
+from tests.api.caches import D, E, G, H, empty, filled, kv, kvq, rows_of, same_arrays
 from tests.support.engines import engines, normal, same_bits
 from tests.support.kernels import guarded
 from tests.support.lanes import examples, sweep
@@ -35,7 +35,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize(batch=st.sampled_from((2, 1, 3, 0)), window=st.sampled_from((None, None, 1, 2, 5, 100, 129, 300)))
     def begin(self, batch, window):
-        self.cache = rg.KVCache(G, D, E, batch=batch, window=window)
+        self.cache = empty(batch=batch, window=window)
         self.window, self.seed = window, 0
         self.sequences = [NO_ROWS] * batch
         self.newest, self.width = [0] * batch, 0
@@ -194,19 +194,19 @@ def test_law_11_chunks_over_a_cache(engine, name, chunk):
     """The strong form over a cache: token by token, or in chunks, is bit-identical to one prefill."""
     k, v, q = kvq(2, 300, 300)
     whole = rg.attention_with_lse(q, k, v, engine=engine, **RULES[name])
-    cache = rg.KVCache(G, D, E, batch=2)
+    cache = empty(batch=2)
     for first in range(0, 300, chunk):
         part = slice(first, min(first + chunk, 300))
-        cache.append(k[:, :, part], v[:, :, part])
+        cache.append(*rows_of(part, k, v))
         if chunk > 1 or first % 37 == 0 or 120 < first < 135:
             found = cache.attend_with_lse(q[:, :, part], engine=engine, **RULES[name])
-            same_arrays(found, [each[:, :, part] for each in whole])
+            same_arrays(found, rows_of(part, *whole))
 
 
 @pytest.mark.parametrize("window", [1, 128, 129])
 def test_a_ring_stops_growing(window):
     """Far past its size a window holds the pages of the window, and no more."""
-    cache, pages = rg.KVCache(G, D, E, window=window), []
+    cache, pages = empty(window=window), []
     for _ in range(700):
         cache.append(*kv(1, 1))
         pages.append(pages_held(cache))
@@ -251,9 +251,9 @@ def test_tensors_in_and_out():
 
     k, v, q = (torch.from_numpy(each).bfloat16() for each in kvq(2, 9, 9))
     expected = rg.attention(q, k, v, mask=rg.causal())
-    cache = rg.KVCache(G, D, E, batch=2, dtype=torch.bfloat16)
+    cache = empty(batch=2, dtype=torch.bfloat16)
     for part in (slice(0, 8), slice(8, 9)):
-        cache.append(k[:, :, part], v[:, :, part])
+        cache.append(*rows_of(part, k, v))
         found = cache.attend(q[:, :, part], mask=rg.causal())
         assert isinstance(found, torch.Tensor) and torch.equal(found, expected[:, :, part])
     one = slice(0, 1)
@@ -288,11 +288,11 @@ def one_row(cache, q, **rules):
 def test_what_changed_since_the_last_step_is_seen():
     """A step is prepared again after arrays or variables of callables have changed, and for other rules."""
     k, v, q = kvq(1, 40, 1)
-    cache = filled(k[:, :, :20], v[:, :, :20])
+    cache = filled(*rows_of(slice(20), k, v))
     allowed, slopes, sinks, size, capped = np.arange(99) % 2 == 0, SLOPES.copy(), SLOPES.copy(), 3, 2.0
     shown = rg.table(allowed)[rg.key]
     for step in range(20, 40):
-        cache.append(k[:, :, [step]], v[:, :, [step]])
+        cache.append(*rows_of([step], k, v))
         slopes *= 1.5
         one_row(cache, q, score=rg.alibi(slopes))
         allowed[step // 2] ^= True
@@ -310,9 +310,9 @@ def test_limits_hold_for_a_step_too():
     """Fewer threads or other instructions, from one step to the next, are those of the next step."""
     k, v, q = normal(1, G, 9000, 64, seed=1), normal(1, G, 9000, 64, seed=2), normal(1, H, 1, 64)
     cache = rg.KVCache(G, 64)
-    cache.append(k[:, :, :8992], v[:, :, :8992])
+    cache.append(*rows_of(slice(8992), k, v))
     for step, isa, most in zip(range(8992, 9000), itertools.cycle((None, "portable", None)), itertools.cycle((9, 1))):
-        cache.append(k[:, :, [step]], v[:, :, [step]])
+        cache.append(*rows_of([step], k, v))
         with limited(isa) if isa else nullcontext(), threads.limit(most):
             one_row(cache, q)
             assert cache._reader.ready.decoder.workers == threads.count()
@@ -323,12 +323,12 @@ def test_the_block_table_is_read_to_its_end_and_no_further():
     forbidden page.
     """
     k, v, q = kvq(1, 382, 1)
-    cache = filled(k[:, :, :380], v[:, :, :380])
+    cache = filled(*rows_of(slice(380), k, v))
     state = cache._state
     table = guarded(state.pages.table[:, :3].copy(), at_end=True)
     cache._state = state._replace(pages=dataclasses.replace(state.pages, table=table))
     for step in (380, 381):
-        cache.append(k[:, :, [step]], v[:, :, [step]])
+        cache.append(*rows_of([step], k, v))
         one_row(cache, q)
 
 
@@ -336,7 +336,7 @@ def test_a_table_that_ends_is_refused_where_it_ends():
     """A step ahead of its time refuses nothing: a table that covers the keys so far is read, until it covers them no
     more.
     """
-    cache, q, rule = rg.KVCache(G, D, E), normal(1, H, 1, D), rg.score + rg.table(normal(30))[rg.key]
+    cache, q, rule = empty(), normal(1, H, 1, D), rg.score + rg.table(normal(30))[rg.key]
     for step in range(31):
         cache.append(*kv(1, 1))
         if step < 30:
@@ -362,7 +362,7 @@ def test_some_sequences_are_each_attended_alone(engine):
 
 def test_steps_of_the_same_sequences_are_prepared_once():
     """A step of some sequences is repeated without new checks, and other sequences are prepared again."""
-    cache, q, prepared = rg.KVCache(G, D, E, batch=3), normal(2, H, 1, D), []
+    cache, q, prepared = empty(batch=3), normal(2, H, 1, D), []
     for step in range(12):
         chosen = [0, 2] if step < 8 else [2, 0]
         cache.append(*kv(2, 1, seed=step), sequences=chosen)
@@ -373,7 +373,7 @@ def test_steps_of_the_same_sequences_are_prepared_once():
 
 def test_another_number_of_rows_is_refused_after_equal_steps():
     """A call that looks like the one before is rejected if more rows were appended since."""
-    cache, q = rg.KVCache(G, D, E), normal(1, H, 1, D)
+    cache, q = empty(), normal(1, H, 1, D)
     for _ in range(2):
         cache.append(*kv(1, 1))
         cache.attend(q)
@@ -387,7 +387,7 @@ def test_guesses_are_taken_back(window):
     """Speculative decoding: guessed rows are appended and attended, the wrong ones removed; each step has the bits of
     decoding without guesses, and repeats the one before without new checks.
     """
-    cache, prepared = rg.KVCache(G, D, E, window=window), []
+    cache, prepared = empty(window=window), []
     k, v, q = kvq(1, 300, 300)
     whole = rg.attention(q, k, v, mask=rg.causal() if window is None else rg.window(window))
 
@@ -460,11 +460,11 @@ def test_a_copy_goes_its_own_way(copied):
     appends.
     """
     k, v, q = kvq(1, 5, 1)
-    cache = filled(k[:, :, :3], v[:, :, :3], window=300)
+    cache = filled(*rows_of(slice(3), k, v), window=300)
     cache.attend(q, query_start=2)
     other = copied(cache)
     for kept, last in ((cache, 3), (other, 4)):
-        kept.append(k[:, :, [last]], v[:, :, [last]])
+        kept.append(*rows_of([last], k, v))
     for kept, last in ((cache, 3), (other, 4)):
         same_bits(kept.keys(0), k[0][:, [0, 1, 2, last]])
         one_row(kept, q)

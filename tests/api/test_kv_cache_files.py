@@ -1,8 +1,6 @@
 """Saved caches: what is loaded holds the same bits and goes on alike; any other file is refused."""
 
 import copy
-import functools
-import itertools
 import json
 import os
 
@@ -12,10 +10,10 @@ import pytest
 import regard as rg
 from regard import Refused
 from regard.common.files.tensors import read, write
-from tests.api.caches import D, E, G, H, filled, kv, kvq
+from tests.api.caches import D, E, G, H, empty, filled, kv, kvq
 from tests.api.test_kv_cache_interrupts import KINDS, lived, operations, same, seen
 from tests.support.engines import normal, same_bits
-from tests.support.interrupts import ends_before
+from tests.support.interrupts import interrupted
 from tests.support.refusals import refusing
 
 
@@ -54,7 +52,7 @@ def test_every_dtype_is_saved_bit_by_bit(name, storage, tmp_path):
     """NaN, infinities and every other number come back as they were, in every dtype and storage, also from the cache
     itself, which attends as arrays of its rows do.
     """
-    cache = rg.KVCache(G, D, E, dtype=name, storage=storage)
+    cache = empty(dtype=name, storage=storage)
     k, v, q = (each.astype(cache.dtype) for each in kvq(1, 200, 200))
     cache.append(k, v)
     assert storage or np.array_equal(cache.keys(0), k[0])
@@ -69,7 +67,7 @@ def test_every_dtype_is_saved_bit_by_bit(name, storage, tmp_path):
 
 def test_a_stepped_selection_is_saved(tmp_path):
     """A cache whose last append was for some sequences still knows which ones."""
-    cache, q = rg.KVCache(G, D, E, batch=3), normal(3, H, 3, D)
+    cache, q = empty(batch=3), normal(3, H, 3, D)
     cache.append(*kv(2, 3), sequences=[2, 0])
     loaded = reloaded(cache, tmp_path)
     same_bits(*(each.attend(q[:2], sequences=[0, 2]) for each in (cache, loaded)))
@@ -251,18 +249,16 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path):
     old, new = (lived("growing", np.random.default_rng(seed)) for seed in (1, 2))
     old.save(path)
     before = path.read_bytes()
-    for line in itertools.count(1):
-        ended = ends_before(line, KeyboardInterrupt, functools.partial(new.save, path))
-        if ended or path.read_bytes() != before:
+    for _ in interrupted(KeyboardInterrupt, new.save, path):
+        if path.read_bytes() != before:
             same(seen(rg.KVCache.load(path))[2:], seen(new)[2:])
             old.save(path)
-        if ended:
-            break
+    same(seen(rg.KVCache.load(path))[2:], seen(new)[2:])
 
 
 def test_what_cannot_be_written_is_refused(tmp_path):
     """A folder that does not exist, or stands in the place of the file; no draft remains."""
-    cache = rg.KVCache(G, D, E)
+    cache = empty()
     words = r"""KVCache.save: the file cannot be written
   given     .*/none/cache: No such file or directory
   expected  a file in a folder that exists, with room on its disk

@@ -9,6 +9,7 @@ from regard.language.tree.interning import known
 from regard.language.tree.writing import write
 from tests.support.lanes import sweep
 from tests.support.refusals import refusing
+from tests.support.tensors import compiled
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
 LOCAL = rg.causal() & rg.window(4)
@@ -127,12 +128,12 @@ def test_a_parameter_that_was_given_other_memory():
     def call():
         return rt.attention(q, k, v, score=rule)
 
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    compiled()
+    program = compiled(call)
+    program()
     for scale in (1, 5):
         slope.data = slope * scale
         expected = rt.attention(q, k, v, score=rg.alibi(slope.clone()))
-        assert torch.equal(call(), expected) and torch.equal(compiled(), expected)
+        assert torch.equal(call(), expected) and torch.equal(program(), expected)
     slope.data = torch.ones(H, dtype=torch.int64)
     with refusing("the slope table changed its dtype kind or number of axes"):
         call()

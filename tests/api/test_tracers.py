@@ -15,6 +15,7 @@ import regard as rg
 import regard.torch as rt
 from tests.support.kernels import fresh
 from tests.support.refusals import refusing
+from tests.support.tensors import compiled
 
 B, H, G, Q, K, D, E = 2, 4, 2, 5, 9, 8, 3
 SLOPES = torch.rand(H)
@@ -69,7 +70,7 @@ TRACERS = {
     "jit.trace": traced,
     "export": lambda function, given: torch.export.export(Wrapped(function), tuple(given)).module(),
     "strict export": lambda function, given: torch.export.export(Wrapped(function), tuple(given), strict=True).module(),
-    "compile": lambda function, given: torch.compile(function, fullgraph=True, backend="aot_eager"),
+    "compile": lambda function, given: compiled(function),
 }
 
 
@@ -84,7 +85,6 @@ def test_a_trace_computes_attention_again(tracer, call, entry):
         pytest.skip("torch does not accept tensors from outside in symbolic tracing")
     if tracer == "strict export" and call == "NumPy":
         pytest.skip("torch exports NumPy arrays without their numbers, x + torch.as_tensor(array) too")
-    torch._dynamo.reset()
 
     def both(q, k, v):
         return ENTRIES[entry](q, k, v, **CALLS[call])

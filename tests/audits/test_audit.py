@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.attention.flex_attention as flex
-from typer.testing import CliRunner
 
 import regard as rg
 from regard.audits import audit
 from regard.audits.difference import ALLOWED
 from regard.audits.make_subject import from_module, from_transformers
-from regard.cli import app
 from regard.lens.look import look
 from tests.audits.small_audits import audited, checked, healthy
+from tests.support.command import done, refused, regard
 from tests.support.small_model import BEHAVIOUR, LENGTH, Small, tiny, words
 
 
@@ -129,14 +128,13 @@ def test_the_command_says_what_is_wrong(tmp_path):
     with torch.no_grad():
         model.model.layers[1].input_layernorm.weight.fill_(torch.nan)
     model.save_pretrained(tmp_path / "ill")
-    runner = CliRunner()
 
-    well = runner.invoke(app, ["audit", str(tmp_path / "healthy")])
-    ill = runner.invoke(app, ["audit", str(tmp_path / "ill"), "--checks", "finite", "--json"])
+    well = done("audit", tmp_path / "healthy")
+    status, ill, _ = regard("audit", tmp_path / "ill", "--checks", "finite", "--json")
 
-    assert well.exit_code == 0 and "healthy" in well.output.splitlines()[0] and "future-leak" in well.output
-    assert ill.exit_code == 1
-    assert [finding["check"] for finding in json.loads(ill.output)["findings"]] == ["finite"]
+    assert "healthy" in well.splitlines()[0] and "future-leak" in well
+    assert status == 1
+    assert [finding["check"] for finding in json.loads(ill)["findings"]] == ["finite"]
 
 
 def test_json_acts_on_no_terminal(tmp_path):
@@ -145,28 +143,19 @@ def test_json_acts_on_no_terminal(tmp_path):
     """
     run = look(np.ones((2, 24, 8)), k=np.ones((2, 24, 8)))
     replace(run, model="\u009b2J\u202e", calls=run.calls * 2).save(tmp_path / "run")
-    command = ["audit", str(tmp_path / "run"), "--checks", "uniform"]
+    text, found = (done("audit", tmp_path / "run", "--checks", "uniform", *more) for more in ((), ("--json",)))
 
-    text, found = (CliRunner().invoke(app, [*command, *more]) for more in ((), ("--json",)))
-
-    assert text.exit_code == 0 and "notes: uniform (2 times)" in text.output
-    assert found.output.isascii() and json.loads(found.output)["model"] == "\u009b2J\u202e"
+    assert "notes: uniform (2 times)" in text
+    assert found.isascii() and json.loads(found)["model"] == "\u009b2J\u202e"
 
 
 def test_notes_count_under_strict():
     """The default model has notes and no faults: it does not pass under --strict."""
-    strict = CliRunner().invoke(app, ["audit", "--checks", "sink", "--strict"])
+    status, out, _ = regard("audit", "--checks", "sink", "--strict")
 
-    assert strict.exit_code == 1 and "fix" in strict.output
+    assert status == 1 and "fix" in out
 
 
-def test_the_command_refuses_in_sentences(capsys, monkeypatch):
+def test_the_command_refuses_in_sentences():
     """An unknown check is one sentence and exit status 2."""
-    from regard.cli import main
-
-    monkeypatch.setattr("sys.argv", ["regard", "audit", "--checks", "leek"])
-    with pytest.raises(SystemExit) as left:
-        main()
-
-    assert left.value.code == 2
-    assert capsys.readouterr().err.startswith("regard: no such check: 'leek'; expected one of ")
+    assert refused("audit", "--checks", "leek").startswith("regard: no such check: 'leek'; expected one of ")

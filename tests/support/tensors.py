@@ -28,5 +28,11 @@ def qkv(H=4, G=2, Q=150, K=150, D=16, E=16, B=2, dtype=torch.float32):
     )
 
 
+def compiled(function, **options):
+    """A function that torch compiles, as one graph unless options say otherwise, without what it compiled before."""
+    torch._dynamo.reset()
+    return torch.compile(function, **{"fullgraph": True, "backend": "aot_eager"} | options)
+
+
 def law(q, k, v, **asked):
     return reference.forward(Problem.of(q, k, v, gradients=True, **asked))

@@ -25,7 +25,7 @@ from regard.torch.positions import (
 )
 from tests import ROOT
 from tests.support.refusals import refusing
-from tests.support.tensors import normal
+from tests.support.tensors import compiled, normal
 
 DEPTH, TRAINED = 16, 64
 
@@ -209,10 +209,10 @@ def test_a_rotation_after_inference_can_be_trained():
 def test_a_rotation_can_be_compiled_and_transformed():
     """torch.compile takes it as one graph for every length, and torch.func maps and differentiates it."""
     rotary, x = Rotary(DEPTH, scaling=DynamicNTK(2.0, 4)), normal(2, 3, 7, DEPTH)
-    compiled = torch.compile(rotary.rotate, fullgraph=True, dynamic=True, backend="eager")
+    program = compiled(rotary.rotate, dynamic=True)
 
     for n in (3, 7):
-        assert torch.equal(compiled(x[:, :, :n], torch.arange(n)), rotary.rotate(x[:, :, :n], torch.arange(n)))
+        assert torch.equal(program(x[:, :, :n], torch.arange(n)), rotary.rotate(x[:, :, :n], torch.arange(n)))
     mapped = torch.func.vmap(lambda x, places: rotary.rotate(x[None], places)[0])(x, torch.arange(14).view(2, 7))
     alone = [rotary.rotate(x[b : b + 1], torch.arange(7) + 7 * b) for b in range(2)]
     assert torch.equal(mapped, torch.cat(alone))

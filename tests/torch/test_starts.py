@@ -20,7 +20,7 @@ from tests.support.engines import qkv
 from tests.support.parts import four, parts
 from tests.support.refusals import refusing
 from tests.support.strategies import Case, dropouts, problems
-from tests.support.tensors import tensors
+from tests.support.tensors import compiled, tensors
 
 random_problems = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -49,9 +49,7 @@ def test_autograd_and_compiled_programs():
     whole = learned(lambda *each: rt.attention(*each, **RULES), q, k, v)
     eager = learned(call, *pieces)
     assert all(torch.equal(old[place], mine) for old, mine, place in zip(whole, eager, (some, some, few, few)))
-    torch._dynamo.reset()
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(learned(compiled, *pieces), eager, rtol=0, atol=0)
+    torch.testing.assert_close(learned(compiled(call), *pieces), eager, rtol=0, atol=0)
     graded = torch.func.grad(lambda *each: call(*each).square().sum(), argnums=(0, 1, 2))(*pieces)
     assert all(map(torch.equal, graded, eager[1:4]))
 
@@ -66,11 +64,10 @@ def test_a_compiled_program_takes_any_start(name):
     def call(start):
         return rt.attention(q, k, v, mask=rule, **{name: start})
 
-    torch._dynamo.reset()
-    count = CompileCounterWithBackend("aot_eager")
-    compiled, frames = torch.compile(call, fullgraph=True, backend=count), []
+    count, frames = CompileCounterWithBackend("aot_eager"), []
+    program = compiled(call, backend=count)
     for start in (3, 5, 2, 4):
-        assert torch.equal(compiled(start), call(start))
+        assert torch.equal(program(start), call(start))
         frames.append(count.frame_count)
     assert frames[1:] == [frames[1]] * 3
 
@@ -79,9 +76,8 @@ def test_compiled_programs_refuse_what_is_no_start():
     """A float, a truth value, or a table that is too short is refused when the program runs."""
     q, k, v = map(torch.from_numpy, qkv(H=2, Q=5, K=5, D=8))
     for first in (1.0, True, -1):
-        torch._dynamo.reset()
         with refusing("head_start is not the number of a query head"):
-            torch.compile(rt.attention, backend="aot_eager")(q, k, v, head_start=first)
+            compiled(rt.attention, fullgraph=False)(q, k, v, head_start=first)
 
 
 @random_problems

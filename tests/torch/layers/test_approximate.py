@@ -21,7 +21,7 @@ from regard.torch.layers.linear import (
 )
 from tests import ROOT
 from tests.support.refusals import refusing
-from tests.support.tensors import normal
+from tests.support.tensors import compiled, normal
 
 LENGTH = 300  # more than two chunks, and no multiple of one
 LAYERS = {
@@ -271,10 +271,9 @@ def test_a_mask_may_be_built_inside_a_program(rule):
     """torch.compile and torch.export: the same output as without; tensors that a mask reads have no numbers yet, so the
     program is divided there, or refused in words.
     """
-    torch._dynamo.reset()
     program, given = Program(rule), (rows(2, 9, 16), torch.tensor([4, 9]))
     expected, whole = program(*given), rule != "tensor"
-    assert torch.equal(torch.compile(program, fullgraph=whole, backend="eager")(*given), expected)
+    assert torch.equal(compiled(program, fullgraph=whole)(*given), expected)
     if whole:
         for strict in (True, False):
             assert torch.equal(torch.export.export(program, given, strict=strict).module()(*given), expected)

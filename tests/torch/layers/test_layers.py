@@ -15,6 +15,7 @@ from regard.torch.layers import Attention, DifferentialAttention, LatentAttentio
 from regard.torch.layers.recurrent import TransformerXL
 from regard.torch.positions import ALiBi, Buckets, Relative, Rotary
 from tests.support.refusals import whats
+from tests.support.tensors import compiled
 
 N, W = 6, 8  # rows, width
 
@@ -89,10 +90,8 @@ def test_torch_compiles_it_whole(name):
     make, call = LAYERS[name]
     layer, x = made(make)
     dout = torch.randn(2, N, W)
-    torch._dynamo.reset()
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    expected = gradients(layer, call, x, dout)
-    torch.testing.assert_close(gradients(copy.deepcopy(layer), compiled, x, dout), expected)
+    found = gradients(copy.deepcopy(layer), compiled(call), x, dout)
+    torch.testing.assert_close(found, gradients(layer, call, x, dout))
 
 
 def test_learned_positions_stay_with_the_layer():
@@ -104,9 +103,7 @@ def test_learned_positions_stay_with_the_layer():
     with torch.device("meta"):
         empty = make()
     empty.load_state_dict(layer.state_dict(), assign=True)
-    torch._dynamo.reset()
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    for other in (compiled, call):  # no rule was built over these before it was compiled
+    for other in (compiled(call), call):  # no rule was built over these before it was compiled
         assert torch.equal(other(empty, x), call(layer, x))
     layer.positions.weight = torch.nn.Parameter(-layer.positions.weight.detach())
     assert not torch.equal(call(empty, x), call(layer, x))

@@ -14,6 +14,7 @@ from torch.testing import assert_close as same
 import regard as rg
 from regard.torch.layers import MultiHeadAttention
 from tests.support.refusals import refusing, whats
+from tests.support.tensors import compiled
 
 N, L, S, W, H = 3, 5, 7, 8, 2
 PADDING = torch.arange(S) >= torch.tensor([[S], [4], [3]])  # of S keys; the first L of them are padded as well
@@ -178,15 +179,14 @@ def test_masks_of_every_length_in_one_graph(floats):
     def call(x, **masks):
         return layer(x, x, x, need_weights=False, **masks)[0]
 
-    torch._dynamo.reset()
     count = CompileCounter()
-    compiled = torch.compile(call, fullgraph=True, backend=count)
+    program = compiled(call, backend=count)
     for n in (5, 9, 7):
         x = torch.randn(n, N, W)
         masks = {"key_padding_mask": torch.arange(n).expand(N, n) > 3}
         if floats:
             masks = {"attn_mask": torch.randn(N * H, n, n), "key_padding_mask": torch.randn(N, n)}
-        same(compiled(x, **masks), call(x, **masks))
+        same(program(x, **masks), call(x, **masks))
     assert count.frame_count == 2
 
 
