@@ -25,6 +25,8 @@ from tests.support.kernels import guarded
 from tests.support.lanes import examples, sweep
 from tests.support.refusals import refusal, refusing
 
+CAUSAL = rg.causal()
+
 SLOPES = rg.alibi_slopes(H)
 NO_ROWS = normal(G, 0, D), normal(G, 0, E)
 WIDTHS = st.sampled_from((0, 1, 1, 1, 2, 30, 127, 128, 129, 260))
@@ -119,7 +121,7 @@ class Model(RuleBasedStateMachine):
                 self.cache.attend(self.drawn(len(self.sequences), H, self.width, D))
             chosen = [number for number, own in enumerate(self.stepped) if own]
         rules = {
-            "mask": rg.causal(),
+            "mask": CAUSAL,
             "score": rg.alibi(SLOPES) if with_score else None,
             "sinks": SLOPES if with_sinks else None,
         }
@@ -178,12 +180,12 @@ def alone(cache, number, q, **rules):
 
 
 RULES = {
-    "causal": {"mask": rg.causal()},
-    "alibi": {"mask": rg.causal(), "score": rg.alibi(SLOPES)},
-    "softcap": {"mask": rg.causal(), "score": rg.softcap(3.0)},
-    "sinks": {"mask": rg.causal(), "sinks": SLOPES},
-    "documents": {"mask": rg.causal() & rg.documents(lengths=[30, 150, 120])},
-    "bias": {"mask": rg.causal(), "score": rg.score + rg.table(normal(300, 300, seed=8))[rg.query, rg.key]},
+    "causal": {"mask": CAUSAL},
+    "alibi": {"mask": CAUSAL, "score": rg.alibi(SLOPES)},
+    "softcap": {"mask": CAUSAL, "score": rg.softcap(3.0)},
+    "sinks": {"mask": CAUSAL, "sinks": SLOPES},
+    "documents": {"mask": CAUSAL & rg.documents(lengths=[30, 150, 120])},
+    "bias": {"mask": CAUSAL, "score": rg.score + rg.table(normal(300, 300, seed=8))[rg.query, rg.key]},
 }
 
 
@@ -222,7 +224,7 @@ def test_rows_say_where_they_are(window, rows):
     """
     k, v, q = kvq(2, 6, rows)
     cache = filled(k, v, rows=[6, 3], window=window)
-    for mask, starts in itertools.product((rg.everything(), rg.causal()), ((-3, 2), (2, 2))):
+    for mask, starts in itertools.product((rg.everything(), CAUSAL), ((-3, 2), (2, 2))):
         found = cache.attend(q, mask=mask, query_start=2 if starts == (2, 2) else np.array(starts))
         rule = mask if window is None else mask & rg.window(window)
         for number, start in enumerate(starts):
@@ -250,11 +252,11 @@ def test_tensors_in_and_out():
     import torch
 
     k, v, q = (torch.from_numpy(each).bfloat16() for each in kvq(2, 9, 9))
-    expected = rg.attention(q, k, v, mask=rg.causal())
+    expected = rg.attention(q, k, v, mask=CAUSAL)
     cache = empty(batch=2, dtype=torch.bfloat16)
     for part in (slice(0, 8), slice(8, 9)):
         cache.append(*rows_of(part, k, v))
-        found = cache.attend(q[:, :, part], mask=rg.causal())
+        found = cache.attend(q[:, :, part], mask=CAUSAL)
         assert isinstance(found, torch.Tensor) and torch.equal(found, expected[:, :, part])
     one = slice(0, 1)
     k, v, q = k[:, :, one].requires_grad_(), v[:, :, one], q[:, :, one].requires_grad_()
@@ -354,7 +356,7 @@ def test_some_sequences_are_each_attended_alone(engine):
     cache, q = filled(*kv(4, 130), rows=[130, 0, 7, 100]), normal(3, H, 5, D)
     cache.append(*kv(3, 5, 9), rows=[5, 0, 2], sequences=[3, -3, 0])
     assert cache.lengths.tolist() == [132, 0, 7, 105]
-    rules = {"mask": rg.causal(), "engine": engine}
+    rules = {"mask": CAUSAL, "engine": engine}
     found = cache.attend(q, **rules, query_start=np.array([128, -2, 100]), sequences=[0, 1, -1])
     for place, (number, start) in enumerate([(0, 128), (1, -2), (-1, 100)]):
         same_bits(found[place], alone(cache, number, q[place], **rules, query_start=start))
@@ -389,7 +391,7 @@ def test_guesses_are_taken_back(window):
     """
     cache, prepared = empty(window=window), []
     k, v, q = kvq(1, 300, 300)
-    whole = rg.attention(q, k, v, mask=rg.causal() if window is None else rg.window(window))
+    whole = rg.attention(q, k, v, mask=CAUSAL if window is None else rg.window(window))
 
     def step(begin, right):
         part = slice(begin, begin + 4)
@@ -397,7 +399,7 @@ def test_guesses_are_taken_back(window):
         for each in guess:
             each[:, :, right:] = np.nan  # a wrong guess
         cache.append(*guess)
-        found = cache.attend(q[:, :, part], mask=rg.causal())
+        found = cache.attend(q[:, :, part], mask=CAUSAL)
         same_bits(found[:, :, :right], whole[:, :, begin : begin + right])
         prepared.append(cache._reader.ready)
         cache.truncate(begin + right)

@@ -11,13 +11,15 @@ from regard.language.problem import Problem
 from tests.support.engines import engines, qkv
 from tests.support.refusals import refusal, whats
 
+CAUSAL = rg.causal()
+
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 RULES = {
     "plain": {},
-    "causal": {"mask": rg.causal()},
-    "window, softcap": {"mask": rg.causal() & rg.window(9), "score": rg.softcap(2.0)},
+    "causal": {"mask": CAUSAL},
+    "window, softcap": {"mask": CAUSAL & rg.window(9), "score": rg.softcap(2.0)},
     "sinks": {"mask": rg.key != rg.query, "sinks": np.array([0.5, -1.0], np.float32)},
-    "chunk": {"mask": rg.causal(), "query_start": 4},
+    "chunk": {"mask": CAUSAL, "query_start": 4},
     "rows that attend nothing": {"mask": rg.query % 3 > 0},
     "negative scale": {"scale": -0.7},
 }
@@ -101,8 +103,8 @@ def test_mass_on_sets_of_keys(engine):
     own = document[18:, None] == document
     sets = {"called": (lambda b, h, q, kv: kv < 4, np.arange(37) < 4), "own": (own, own), "all": (None, 1)}
     measures = [rg.mass(keys, name=name) for name, (keys, _) in sets.items()]
-    found = rg.attention_stats(*pair(), of=measures, mask=rg.causal(), engine=engine)
-    weights = rg.attention_weights(*pair(), mask=rg.causal())
+    found = rg.attention_stats(*pair(), of=measures, mask=CAUSAL, engine=engine)
+    weights = rg.attention_weights(*pair(), mask=CAUSAL)
     for name, (_, within) in sets.items():
         np.testing.assert_allclose(found[name], (weights * within).sum(-1), **CLOSE, err_msg=name)
 
@@ -119,7 +121,7 @@ def test_a_row_that_attends_a_nan(engine):
     k[0, 0, 12] = np.nan
     k[0, 0, 15] = np.inf
     q[0, 0, 15:] = np.abs(q[0, 0, 15:])
-    mask = rg.documents(lengths=[10, 10]) & rg.causal()
+    mask = rg.documents(lengths=[10, 10]) & CAUSAL
     found = rg.attention_stats(q, k, of=EVERYTHING, mask=mask, engine=engine)
     row = np.arange(20)
     broken = found.lse, found.entropy, *found.distance, found.mass, found.maximum.weight, found.top.weight[..., 0]

@@ -17,6 +17,8 @@ from tests.support.kernels import fresh
 from tests.support.refusals import refusing
 from tests.support.tensors import compiled
 
+CAUSAL = rg.causal()
+
 B, H, G, Q, K, D, E = 2, 4, 2, 5, 9, 8, 3
 SLOPES = torch.rand(H)
 DOCUMENTS = torch.arange(K) // 4
@@ -24,7 +26,7 @@ SEEN = torch.rand(Q, K) > 0.2
 
 CALLS = {
     "plain": {},
-    "starts": {"mask": rg.causal(), "query_start": [0, 2]},
+    "starts": {"mask": CAUSAL, "query_start": [0, 2]},
     "documents": {"mask": rg.documents(DOCUMENTS)},
     "booleans": {"mask": SEEN},
     "callable": {"mask": lambda b, h, i, j: DOCUMENTS[i] == DOCUMENTS[j]},
@@ -121,7 +123,7 @@ def test_forward_and_reverse_mode_agree():
 
     def call(q, k, v, sinks, slopes, bias):
         score = rg.softcap(3.0, rg.bias(bias, rg.alibi(slopes)))
-        return rg.attention_with_lse(q, k, v, mask=rg.causal(), score=score, sinks=sinks, dropout=0.2, seed=1)
+        return rg.attention_with_lse(q, k, v, mask=CAUSAL, score=score, sinks=sinks, dropout=0.2, seed=1)
 
     def inner(ones, others):
         return sum((one * other).sum() for one, other in zip(ones, others, strict=True))
@@ -143,7 +145,7 @@ def test_tangents_of_every_dtype(dtype):
 
     def tangent(change):
         given = (tuple(change(each) for each in tensors(seed, dtype)) for seed in (0, 2))
-        return torch.func.jvp(lambda *qkv: rg.attention(*qkv, mask=rg.causal()), *given)[1]
+        return torch.func.jvp(lambda *qkv: rg.attention(*qkv, mask=CAUSAL), *given)[1]
 
     found = tangent(torch.Tensor.clone)
     assert found.dtype == dtype and torch.equal(found, tangent(torch.Tensor.double).to(dtype))
@@ -154,7 +156,7 @@ def test_jacobians():
     given = [each[:, : each.shape[1] // 2, :3] for each in tensors(dtype=torch.float64)]
 
     def call(q, k, v):
-        return rg.attention(q, k, v, mask=rg.causal(), score=rg.softcap(2.0)).sum(-1)
+        return rg.attention(q, k, v, mask=CAUSAL, score=rg.softcap(2.0)).sum(-1)
 
     forward = torch.func.vmap(torch.func.jacfwd(call, (0, 1, 2)))(*given)
     for sample in range(B):
@@ -267,7 +269,7 @@ def test_a_saved_program(tmp_path):
     there that they have here.
     """
     given = tensors()
-    rule = {"mask": rg.documents(DOCUMENTS) & rg.causal(), "score": rg.alibi(SLOPES)}
+    rule = {"mask": rg.documents(DOCUMENTS) & CAUSAL, "score": rg.alibi(SLOPES)}
     program = torch.export.export(Wrapped(lambda *qkv: rg.attention(*qkv, **rule)), tuple(given))
     torch.export.save(program, tmp_path / "program.pt2")
     torch.save(given, tmp_path / "given.pt")
@@ -275,8 +277,8 @@ def test_a_saved_program(tmp_path):
         import torch, regard as rg, regard.torch
         program = torch.export.load({str(tmp_path / "program.pt2")!r}).module()
         torch.save(program(*torch.load({str(tmp_path / "given.pt")!r})), {str(tmp_path / "out.pt")!r})
-        print((rg.causal() & rg.window(4)).digest, rg.alibi(8).digest)
+        print((CAUSAL & rg.window(4)).digest, rg.alibi(8).digest)
         """)
 
     assert torch.equal(torch.load(tmp_path / "out.pt"), rg.attention(*given, **rule))
-    assert printed.split() == [(rg.causal() & rg.window(4)).digest, rg.alibi(8).digest]
+    assert printed.split() == [(CAUSAL & rg.window(4)).digest, rg.alibi(8).digest]

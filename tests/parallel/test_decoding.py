@@ -18,15 +18,17 @@ from tests.support.engines import same_bits
 from tests.support.lanes import sweep
 from tests.support.refusals import refusal, refusing
 
+CAUSAL = rg.causal()
+
 G, H, D, E = 2, 6, 8, 4
 SLOPES = rg.alibi_slopes(H)
 RULES = {
-    "causal": {"mask": rg.causal()},
-    "alibi": {"mask": rg.causal(), "score": rg.alibi(SLOPES)},
-    "sinks": {"mask": rg.causal(), "sinks": SLOPES, "scale": 0.3},
-    "window": {"mask": rg.causal() & rg.window(700), "score": rg.softcap(2)},
-    "of heads": {"mask": rg.causal() & ((rg.key % 3 != 1) | (rg.head > 2))},
-    "of a cache": {"mask": rg.causal(), "sinks": np.stack([SLOPES, SLOPES], 1)},
+    "causal": {"mask": CAUSAL},
+    "alibi": {"mask": CAUSAL, "score": rg.alibi(SLOPES)},
+    "sinks": {"mask": CAUSAL, "sinks": SLOPES, "scale": 0.3},
+    "window": {"mask": CAUSAL & rg.window(700), "score": rg.softcap(2)},
+    "of heads": {"mask": CAUSAL & ((rg.key % 3 != 1) | (rg.head > 2))},
+    "of a cache": {"mask": CAUSAL, "sinks": np.stack([SLOPES, SLOPES], 1)},
 }
 
 
@@ -52,9 +54,9 @@ def steps(seed, batch, dtype, window, most):
             yield "attend_with_lse", (q,), RULES[rng.choice([*RULES])]
             if B > 1:
                 some = rng.permutation(B)[: B - 1]
-                yield "attend_with_lse", (q[some],), {"sequences": some, "mask": rg.causal()}
+                yield "attend_with_lse", (q[some],), {"sequences": some, "mask": CAUSAL}
             start = max(min(lengths, default=0) - 3, 0)
-            yield "attend_with_lse", (q[:, :, :2],), {"query_start": int(start), "mask": rg.causal()}
+            yield "attend_with_lse", (q[:, :, :2],), {"query_start": int(start), "mask": CAUSAL}
         elif kind == "truncate":
             lengths = rng.integers(lengths - newest if window else 0, lengths + 1)
             yield "truncate", (lengths,), {}
@@ -131,7 +133,7 @@ def test_what_travels():
             if rows.start:
                 cache.append(k[:, :, rows], v[:, :, rows])
             cache._reader.transport.sent[:] = 0
-            cache.attend(q[:, :, rows], mask=rg.causal())
+            cache.attend(q[:, :, rows], mask=CAUSAL)
             sent.append(transport.sent.tolist())
         return sent, repr(cache)
 

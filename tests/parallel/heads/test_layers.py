@@ -21,6 +21,8 @@ from tests.parallel.ranks import on_ranks
 from tests.parallel.started import results
 from tests.support.refusals import refusal
 
+CAUSAL = rg.causal()
+
 
 def rows(seed: int, *shape: int, dtype=torch.float32) -> torch.Tensor:
     """Random rows that need gradients, the same in every process."""
@@ -67,14 +69,14 @@ def learned(layer):
     return layer
 
 
-BY_HEAD = rg.causal() & (rg.query - rg.key <= rg.head + 1)
+BY_HEAD = CAUSAL & (rg.query - rg.key <= rg.head + 1)
 Layer, Multi = functools.partial(rt.Attention, 12), functools.partial(rt.MultiHeadAttention, 12, 6)
 CASES = {  # a layer, and how it is called
-    "whole groups": (lambda: Layer(6, bias=True), lambda layer: self_attention(layer, rg.causal())),
+    "whole groups": (lambda: Layer(6, bias=True), lambda layer: self_attention(layer, CAUSAL)),
     "three groups": (lambda: Layer(6, 3, dropout=0.5), lambda layer: self_attention(layer, BY_HEAD)),
     "rotary, sinks, norms": (
         lambda: Layer(6, 3, head_dim=4, value_dim=3, sinks=2, query_key_norm=True, positions=places.Rotary(4)),
-        lambda layer: self_attention(layer, rg.causal()),
+        lambda layer: self_attention(layer, CAUSAL),
     ),
     "more ranks than key heads": (
         lambda: Layer(6, 2, bias=True, query_key_norm=True),
@@ -83,10 +85,10 @@ CASES = {  # a layer, and how it is called
     "one key head": (lambda: Layer(6, 1, dropout=0.2, bias=True), lambda layer: self_attention(layer, None)),
     "learned positions": (
         lambda: Layer(6, 2, positions=places.Buckets(6)),
-        lambda layer: self_attention(layer, rg.causal()),
+        lambda layer: self_attention(layer, CAUSAL),
     ),
-    "slopes": (lambda: Layer(6, positions=places.ALiBi(6)), lambda layer: self_attention(layer, rg.causal())),
-    "bfloat16": (lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, rg.causal(), torch.bfloat16)),
+    "slopes": (lambda: Layer(6, positions=places.ALiBi(6)), lambda layer: self_attention(layer, CAUSAL)),
+    "bfloat16": (lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, CAUSAL, torch.bfloat16)),
     "memory": (lambda: Layer(6, 2, memory_dim=10, bias=True), with_memory),
     "cache": (lambda: Layer(6, 2), with_cache),
     "differential": (

@@ -23,6 +23,8 @@ from tests import ROOT
 from tests.support.refusals import refusing
 from tests.support.tensors import compiled, normal
 
+CAUSAL = rg.causal()
+
 LENGTH = 300  # more than two chunks, and no multiple of one
 LAYERS = {
     "linear": lambda **more: LinearAttention(16, 4, **more),
@@ -77,10 +79,10 @@ def test_the_recurrent_form_gives_the_numbers_of_the_parallel_one(name, steps):
     layer, x, state = made(name), rows(2, sum(steps), 16), LinearState()
     pieces, sizes = [], set()
     for piece in x.split(steps, dim=1):
-        pieces.append(layer(piece, mask=rg.causal(), cache=state))
+        pieces.append(layer(piece, mask=CAUSAL, cache=state))
         sizes.add(state.nbytes)
 
-    assert torch.allclose(torch.cat(pieces, dim=1), layer(x, mask=rg.causal()), rtol=1e-9, atol=1e-12)
+    assert torch.allclose(torch.cat(pieces, dim=1), layer(x, mask=CAUSAL), rtol=1e-9, atol=1e-12)
     assert len(sizes) == 1
     assert state.length == sum(steps)
 
@@ -91,7 +93,7 @@ def test_a_state_can_be_cut_from_its_past():
     layer, x = made("linear"), rows(1, 4, 16)
     with torch.enable_grad():
         state = LinearState()
-        layer(x, mask=rg.causal(), cache=state)
+        layer(x, mask=CAUSAL, cache=state)
 
     assert state.sums.requires_grad
     assert not state.detach().sums.requires_grad
@@ -230,7 +232,7 @@ def test_rows_over_a_memory_see_all_of_it(name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_parameter_learns(name):
     """There is a gradient for each parameter."""
-    layer, mask = made(name), None if name == "linformer" else rg.causal()
+    layer, mask = made(name), None if name == "linformer" else CAUSAL
     layer(rows(1, LENGTH, 16), mask=mask).square().sum().backward()
 
     assert all(parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
@@ -303,7 +305,7 @@ def test_the_deviation_is_that_of_the_heads():
 X = torch.zeros(2, 6, 16)
 REFUSED = {
     "causal Linformer": (
-        lambda: LAYERS["linformer"]()(X, mask=rg.causal()),
+        lambda: LAYERS["linformer"]()(X, mask=CAUSAL),
         "Linformer does not support causal masks.*mixes all keys",
     ),
     "cached Linformer": (
@@ -319,10 +321,10 @@ REFUSED = {
     "a score": (lambda: LAYERS["performer"]()(X, mask=rg.key - 1), "a mask must be a condition"),
     "numbers": (lambda: LAYERS["performer"]()(X, mask=torch.zeros(6)), "float32"),
     "another cache": (
-        lambda: LAYERS["linear"]()(X, mask=rg.causal(), cache=Attention(16, 4)),
+        lambda: LAYERS["linear"]()(X, mask=CAUSAL, cache=Attention(16, 4)),
         "does not support this cache",
     ),
-    "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=rg.causal()), "a causal mask over a memory"),
+    "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=CAUSAL), "a causal mask over a memory"),
     "memory in a cache": (lambda: LAYERS["linear"]()(X, X, cache=LinearState()), "a memory is not appended to a cache"),
     "positions": (lambda: LAYERS["linear"]()(X, positions=torch.arange(6)), "the layer takes no positions"),
     "width": (lambda: LAYERS["linear"]()(X[..., :4]), r"x does not fit the layer.*\(2, 6, 4\)"),

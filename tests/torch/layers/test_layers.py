@@ -17,11 +17,13 @@ from regard.torch.positions import ALiBi, Buckets, Relative, Rotary
 from tests.support.refusals import whats
 from tests.support.tensors import compiled
 
+CAUSAL = rg.causal()
+
 N, W = 6, 8  # rows, width
 
 
 def causally(layer, x):
-    return layer(x, mask=rg.causal())
+    return layer(x, mask=CAUSAL)
 
 
 # Each makes a layer, and says how it is called with rows (2, N, W).
@@ -154,7 +156,7 @@ def test_a_qwen_says_the_same():
     x, hidden = torch.randn(2, N, W), torch.full((N, N), -math.inf).triu(1)
 
     expected = theirs(x, rotary(x, torch.arange(N)[None]), hidden[None, None])[0]
-    torch.testing.assert_close(mine(x, mask=rg.causal()), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mine(x, mask=CAUSAL), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_sinks_take_weight():
@@ -182,8 +184,8 @@ def test_decoding_is_the_whole_prefill(make, cache):
     layer, x = made(make)
     held = cache()
     with torch.no_grad():
-        steps = [layer(part, mask=rg.causal(), cache=held) for part in (x[:, :3], *x[:, 3:].split(1, 1))]
-        torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=rg.causal()))
+        steps = [layer(part, mask=CAUSAL, cache=held) for part in (x[:, :3], *x[:, 3:].split(1, 1))]
+        torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=CAUSAL))
 
 
 FAR = torch.tensor([[0, 5, 10, 20, 40, 80], [3, 4, 5, 6, 7, 8]])
@@ -206,10 +208,10 @@ def test_distances_are_those_of_the_positions(kind, encoding):
     long, seen = torch.zeros(2, 81, W), torch.zeros(2, 81, dtype=torch.bool)
     entries = torch.arange(2)[:, None]
     long[entries, FAR], seen[entries, FAR] = x, True
-    far = layer(long, mask=rg.causal() & rg.table(seen)[rg.batch, rg.key])
-    found = layer(x, mask=rg.causal(), positions=FAR)
+    far = layer(long, mask=CAUSAL & rg.table(seen)[rg.batch, rg.key])
+    found = layer(x, mask=CAUSAL, positions=FAR)
     torch.testing.assert_close(found, far[entries, FAR])
-    assert not torch.equal(found[0], layer(x, mask=rg.causal())[0])
+    assert not torch.equal(found[0], layer(x, mask=CAUSAL)[0])
 
 
 def test_a_memory_is_remembered():
@@ -231,7 +233,7 @@ def test_one_head_with_masks_of_its_shapes():
     square[0, 2] = False
     causal = torch.ones(N, N).tril().bool()
     logits = layer.q(x) @ layer.k(x).mT / 2
-    for mask, allowed in ((padding, padding), (square, square), (rg.causal(), causal)):
+    for mask, allowed in ((padding, padding), (square, square), (CAUSAL, causal)):
         weights = logits.masked_fill(~allowed, -math.inf).softmax(-1).nan_to_num(0)
         out, found = layer(x, mask, return_weights=True)
         torch.testing.assert_close(found, weights)

@@ -11,6 +11,8 @@ from regard.torch.layers.recurrent import SegmentMemory, TransformerXL
 from tests.support.refusals import refusing
 from tests.support.tensors import normal
 
+CAUSAL = rg.causal()
+
 WIDTH, HEADS, DEPTH = 16, 2, 8
 rows = partial(normal, seed=1, dtype=torch.float64)
 
@@ -51,7 +53,7 @@ def test_the_numbers_are_xlnets(causal, engine):
     x, memory = rows(2, 9, WIDTH).requires_grad_(), rows(2, 5, WIDTH, seed=2)
     waves = xlnet.XLNetModel(config).relative_positional_encoding(9, 14, bsz=2).double()
     hidden = torch.ones(9, 14, dtype=torch.float64).triu(6 if causal else 14)[:, :, None, None].expand(-1, -1, 2, HEADS)
-    found = x + layer(x, mask=rg.causal() if causal else None, cache=remembering(memory))
+    found = x + layer(x, mask=CAUSAL if causal else None, cache=remembering(memory))
     expected, _ = theirs(x.transpose(0, 1), None, hidden, None, waves, None, mems=memory.transpose(0, 1))
 
     torch.testing.assert_close(found.transpose(0, 1), expected, rtol=1e-5, atol=1e-5)
@@ -64,11 +66,11 @@ def test_the_numbers_are_xlnets(causal, engine):
 def test_a_short_memory_is_a_mask():
     """Memory of 4: the rows of each segment see the 4 rows before it, and in the long text a mask says the same."""
     layer, x, memory = made(), rows(1, 30, WIDTH), SegmentMemory(4)
-    pieces = [layer(segment, mask=rg.causal(), cache=memory) for segment in x.split(10, dim=1)]
+    pieces = [layer(segment, mask=CAUSAL, cache=memory) for segment in x.split(10, dim=1)]
     start = rg.query // 10 * 10
 
     assert torch.allclose(
-        torch.cat(pieces, dim=1), layer(x, mask=rg.causal() & (rg.key >= start - 4)), rtol=1e-9, atol=1e-11
+        torch.cat(pieces, dim=1), layer(x, mask=CAUSAL & (rg.key >= start - 4)), rtol=1e-9, atol=1e-11
     )
     assert torch.equal(memory.rows, x[:, 26:])
 
@@ -79,11 +81,11 @@ def test_no_gradient_leaves_the_segment():
     """
     layer, memory = made(), SegmentMemory(10)
     first, second = (rows(1, 5, WIDTH, seed=seed).requires_grad_() for seed in (1, 2))
-    layer(first, mask=rg.causal(), cache=memory)
+    layer(first, mask=CAUSAL, cache=memory)
     seen = first.detach().clone()
     first.data.zero_()
     assert torch.equal(memory.rows, seen)
-    layer(second, mask=rg.causal(), cache=memory).sum().backward()
+    layer(second, mask=CAUSAL, cache=memory).sum().backward()
 
     assert first.grad is None
     assert second.grad.abs().sum() > 0
@@ -95,9 +97,9 @@ def test_nothing_of_size_n_by_n_is_handed_on():
     """Queries and keys get relative_dim more components; neither mask nor score holds an array."""
     layer, seen = made(relative_dim=6, bias=True), []
     layer.attend = lambda q, k, v, **rules: seen.extend((q.shape, k.shape, rules)) or attention(q, k, v, **rules)
-    layer(rows(1, 30, WIDTH), mask=rg.causal(), cache=remembering(rows(1, 12, WIDTH, seed=2)))
+    layer(rows(1, 30, WIDTH), mask=CAUSAL, cache=remembering(rows(1, 12, WIDTH, seed=2)))
 
-    rules = {"mask": rg.causal(), "score": None, "scale": DEPTH**-0.5}
+    rules = {"mask": CAUSAL, "score": None, "scale": DEPTH**-0.5}
     assert seen == [(1, HEADS, 30, DEPTH + 6), (1, HEADS, 42, DEPTH + 6), rules]
 
 
