@@ -10,7 +10,6 @@ import regard.parallel as rp
 from regard import Refused
 from regard.api.kv_cache.checks import known_dtype
 from regard.engines.jit.kernels.forward import PIECE
-from regard.parallel.context.routes import segments
 from regard.parallel.decoding_reader import BLOCK, Shares
 from regard.parallel.exchange.agreement import LENGTH
 from tests.parallel.ranks import on_ranks
@@ -151,7 +150,7 @@ def test_what_travels():
 @pytest.mark.parametrize("tokens", [None, 1, 5000, 200_000])
 def test_shares(ranks, tokens):
     """Each block belongs to one rank; up to the expected length a rank has one run, and none has twice the mean and a
-    block more; counts, positions and columns are those of the blocks.
+    block more.
     """
     shares = Shares.of(ranks, tokens)
     assert BLOCK == PIECE
@@ -163,14 +162,6 @@ def test_shares(ranks, tokens):
             assert max(map(len, spans)) <= 1
         else:
             assert max(map(len, blocks)) <= 2 * max(shares.blocks, last / ranks)
-        for rank, own in enumerate(blocks):
-            positions = np.add.outer(np.array(own, int) * BLOCK, np.arange(BLOCK)).ravel()
-            assert np.array_equal(shares.positions(rank, 0, last * BLOCK), positions)
-            assert shares.counts(rank, np.array([last * BLOCK])).tolist() == [len(positions)]
-            assert (shares.columns(rank, last * 8) // 8).tolist() == np.repeat(own, 8).tolist()
-            assert shares.segments(rank, 0, last) == [each for span in spans[rank] for each in segments(*span)]
-    assert shares.positions(0, 5, 9).tolist() == [5, 6, 7, 8]
-    assert shares.counts(0, np.array([0, 3, 1024])).tolist() == [0, 3, 1024]
 
 
 def test_refusals_are_raised_on_every_rank():

@@ -279,6 +279,7 @@ def test_the_example_shows_that_only_distances_count(capsys):
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
+X, PLACES = torch.zeros(1, 3, 8), torch.arange(3)
 REFUSED = {
     "all at once": (
         lambda: Rotary(5, base=0.0, scaling="yarn"),
@@ -288,20 +289,20 @@ REFUSED = {
     "scale": (lambda: YaRN(0.0, -1), "factor is not a positive.*trained_length is not a positive"),
     "one pair": (lambda: Rotary(2, scaling=NTK(2.0)), "a larger base has no effect on a single pair"),
     "long factors": (lambda: Rotary(8, scaling=LongRoPE(2.0, 8, (1.0,), (1.0,))), "1 factors for depth 8"),
-    "another depth": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 6), torch.arange(3)), "x does not have the depth"),
+    "another depth": (lambda: Rotary(8).rotate(X[None, ..., :6], PLACES), "x does not have the depth"),
     "too few": (
-        lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(2)),
+        lambda: Rotary(8).rotate(X[None], PLACES[:2]),
         r"positions do not fit x.*\(2,\).*\(3,\)",
     ),
     "fractions": (
-        lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 8), torch.arange(3.0)),
+        lambda: Sinusoidal(8).embed(X, PLACES / 2),
         "positions do not fit x.*float32",
     ),
-    "another batch": (lambda: Sinusoidal(8).embed(torch.zeros(2, 3, 8), torch.zeros(3, 3).long()), r"\(3, 3\)"),
-    "another width": (lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x does not have the width"),
-    "learned width": (lambda: Learned(4, 8).embed(torch.zeros(1, 3, 6), torch.arange(3)), "x does not have the width"),
-    "never learned": (lambda: Learned(4, 8).embed(torch.zeros(1, 5, 8), torch.arange(5)), r"positions 0 … 4.*0 … 3"),
-    "below 0": (lambda: Learned(4, 8).embed(torch.zeros(1, 1, 8), torch.tensor([-1])), "out of range"),
+    "another batch": (lambda: Sinusoidal(8).embed(X, PLACES.expand(3, -1)), r"\(3, 3\)"),
+    "another width": (lambda: Sinusoidal(8).embed(X[..., :6], PLACES), "x does not have the width"),
+    "learned width": (lambda: Learned(4, 8).embed(X[..., :6], PLACES), "x does not have the width"),
+    "never learned": (lambda: Learned(2, 8).embed(X, PLACES), r"positions 0 … 2.*0 … 1"),
+    "below 0": (lambda: Learned(4, 8).embed(X, PLACES - 1), "out of range"),
     "nothing": (lambda: Learned(0, 8), "count and d_model must be positive"),
     "no width": (lambda: Sinusoidal(0), "d_model is too small"),
     "odd buckets": (lambda: Buckets(4, 7), "an odd number of buckets cannot be split"),

@@ -70,30 +70,31 @@ def learned(layer):
 
 
 BY_HEAD = CAUSAL & (rg.query - rg.key <= rg.head + 1)
+causal, by_head = (functools.partial(self_attention, mask=mask) for mask in (CAUSAL, BY_HEAD))
 Layer, Multi = functools.partial(rt.Attention, 12), functools.partial(rt.MultiHeadAttention, 12, 6)
 CASES = {  # a layer, and how it is called
-    "whole groups": (lambda: Layer(6, bias=True), lambda layer: self_attention(layer, CAUSAL)),
-    "three groups": (lambda: Layer(6, 3, dropout=0.5), lambda layer: self_attention(layer, BY_HEAD)),
+    "whole groups": (lambda: Layer(6, bias=True), causal),
+    "three groups": (lambda: Layer(6, 3, dropout=0.5), by_head),
     "rotary, sinks, norms": (
         lambda: Layer(6, 3, head_dim=4, value_dim=3, sinks=2, query_key_norm=True, positions=places.Rotary(4)),
-        lambda layer: self_attention(layer, CAUSAL),
+        causal,
     ),
     "more ranks than key heads": (
         lambda: Layer(6, 2, bias=True, query_key_norm=True),
-        lambda layer: self_attention(layer, BY_HEAD),
+        by_head,
     ),
     "one key head": (lambda: Layer(6, 1, dropout=0.2, bias=True), lambda layer: self_attention(layer, None)),
     "learned positions": (
         lambda: Layer(6, 2, positions=places.Buckets(6)),
-        lambda layer: self_attention(layer, CAUSAL),
+        causal,
     ),
-    "slopes": (lambda: Layer(6, positions=places.ALiBi(6)), lambda layer: self_attention(layer, CAUSAL)),
+    "slopes": (lambda: Layer(6, positions=places.ALiBi(6)), causal),
     "bfloat16": (lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, CAUSAL, torch.bfloat16)),
     "memory": (lambda: Layer(6, 2, memory_dim=10, bias=True), with_memory),
     "cache": (lambda: Layer(6, 2), with_cache),
     "differential": (
         lambda: rt.DifferentialAttention(12, 6, 2, depth=1, head_dim=2, positions=places.Rotary(2), dropout=0.2),
-        lambda layer: self_attention(layer, BY_HEAD),
+        by_head,
     ),
     "multi-head": (
         lambda: Multi(kdim=10, vdim=11, dropout=0.3, add_bias_kv=True, add_zero_attn=True),

@@ -30,9 +30,9 @@ def unusual(layer):
     return layer
 
 
-def latent(q_rank=None, dtype=torch.float32):
+def latent(dtype=torch.float32):
     torch.manual_seed(0)
-    return unusual(LatentAttention(W, 4, q_rank=q_rank, **SIZES)).to(dtype)
+    return unusual(LatentAttention(W, 4, **SIZES)).to(dtype)
 
 
 @pytest.mark.parametrize("q_rank", [None, 7])

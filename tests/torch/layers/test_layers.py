@@ -144,25 +144,16 @@ def test_dropout_follows_torchs_seed(make):
     assert torch.equal(layer(x), layer(x))
 
 
-def test_a_qwen_says_the_same():
-    """Grouped heads, normalised queries and keys, rotary: transformers' Qwen3 attention with the same weights."""
-    from transformers.models.qwen3 import modeling_qwen3 as qwen
-
-    sizes = {"hidden_size": W, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
-    config = qwen.Qwen3Config(**sizes, attn_implementation="eager")
-    theirs, rotary = made(lambda: qwen.Qwen3Attention(config, 0))[0], qwen.Qwen3RotaryEmbedding(config)
-    mine = Attention(W, 4, 2, head_dim=6, query_key_norm=True, positions=Rotary.from_config(config))
-    mine.load_state_dict({name.replace("_proj", ""): value for name, value in theirs.state_dict().items()})
-    x, hidden = torch.randn(2, N, W), torch.full((N, N), -math.inf).triu(1)
-
-    expected = theirs(x, rotary(x, torch.arange(N)[None]), hidden[None, None])[0]
-    torch.testing.assert_close(mine(x, mask=CAUSAL), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_sinks_take_weight():
-    """Learned sinks stand in the denominator: the plain softmax over keys and sinks, without the sinks' columns."""
-    layer, x = made(lambda: Attention(W, 2, sinks=3), torch.float64)
+def test_norms_rotation_and_sinks_by_hand():
+    """Queries and keys are normalized, then rotated; learned sinks are in the denominator: the plain softmax over keys
+    and sinks, without the sinks' columns.
+    """
+    layer, x = made(lambda: Attention(W, 2, sinks=3, query_key_norm=True, positions=Rotary(4)), torch.float64)
     q, k, v = (part(x).view(2, N, 2, -1).transpose(1, 2) for part in (layer.q, layer.k, layer.v))
+    q, k = (
+        layer.positions.rotate(torch.nn.functional.rms_norm(part, (4,), norm.weight, 1e-6), torch.arange(N))
+        for part, norm in ((q, layer.q_norm), (k, layer.k_norm))
+    )
     logits = torch.cat((q @ k.mT / 2, layer.sinks[:, None].expand(2, 2, N, 3)), -1)
     expected = layer.o((logits.softmax(-1)[..., :N] @ v).transpose(1, 2).reshape(2, N, W))
 
@@ -241,6 +232,7 @@ def test_one_head_with_masks_of_its_shapes():
         assert torch.equal(layer(x, mask), out)
 
 
+X = torch.zeros(1, 2, 8)
 IMPOSSIBLE = {
     "attention": (
         lambda: Attention(10, 4, 3, dropout=1.0, sinks=-1, positions=3, score="softcap"),
@@ -271,27 +263,25 @@ IMPOSSIBLE = {
         ["depth is negative", "heads do not divide d_model into halves", "kv_heads do not divide heads"],
     ),
     "rows": (
-        lambda: Attention(8, 2)(torch.zeros(5, 8), positions=torch.arange(5)),
+        lambda: Attention(8, 2)(X[0], positions=torch.arange(2)),
         ["x does not fit the layer", "the layer has no position encoding"],
     ),
-    "rows of two maps": (lambda: DifferentialAttention(8, 2, depth=1)(torch.zeros(5, 8)), ["x does not fit the layer"]),
-    "no memory": (lambda: Attention(8, 2, memory_dim=5)(torch.zeros(1, 2, 8)), ["memory is missing"]),
+    "rows of two maps": (lambda: DifferentialAttention(8, 2, depth=1)(X[0]), ["x does not fit the layer"]),
+    "no memory": (lambda: Attention(8, 2, memory_dim=5)(X), ["memory is missing"]),
     "memory": (
-        lambda: Attention(8, 2, positions=Rotary(4))(
-            torch.zeros(1, 2, 8), torch.zeros(1, 2, 7), cache=rg.KVCache(2, 4)
-        ),
+        lambda: Attention(8, 2, positions=Rotary(4))(X, X[..., 1:], cache=rg.KVCache(2, 4)),
         ["the memory does not fit", "a memory is not appended to a cache", "positions are not defined"],
     ),
     "cache": (
-        lambda: Attention(8, 2, dropout=0.1)(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4)),
+        lambda: Attention(8, 2, dropout=0.1)(X, cache=rg.KVCache(2, 4)),
         ["dropout is not supported with a cache"],
     ),
     "positions and a cache": (
-        lambda: Attention(8, 2, positions=ALiBi(2))(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4), positions=FAR[0, :2]),
+        lambda: Attention(8, 2, positions=ALiBi(2))(X, cache=rg.KVCache(2, 4), positions=FAR[0, :2]),
         ["the positions of the keys in the cache are not known"],
     ),
     "mask": (
-        lambda: SelfAttention(8)(torch.zeros(2, 3, 8), torch.zeros(3, 2)),
+        lambda: SelfAttention(8)(X, torch.zeros(3, 2)),
         ["the mask has an unsupported dtype", "the mask does not fit"],
     ),
 }
