@@ -24,7 +24,7 @@ from regard.models.config import TextConfig
 from regard.models.encoder import Encoder
 from regard.models.vision import patches
 from regard.torch.layers.attention import Attention
-from tests.support.tensors import normal
+from tests.support.tensors import normal, unusual
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 32}
 
@@ -111,10 +111,7 @@ NAMES = {
 def copied(ours, theirs):
     """Our model with the weights of theirs, none of which is 0; every one of our own is given."""
     state = {}
-    with torch.no_grad():
-        for weight in theirs.parameters():
-            weight += 0.1 * torch.randn_like(weight)
-    for name, weight in theirs.state_dict().items():
+    for name, weight in unusual(theirs).state_dict().items():
         weight = weight.mT if ".c_" in name and weight.ndim == 2 else weight  # a Conv1D of GPT-2
         name = name.replace("attn.c_attn.", "attn.in_proj_").replace("attn.c_proj", "attn.out_proj")
         several = "in_proj_" in name  # queries, keys and values in one

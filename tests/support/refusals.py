@@ -7,6 +7,11 @@ import pytest
 from regard.common.errors import Refused
 
 
+def _whole(refused: Refused) -> Refused:
+    assert all(reason.given and reason.expected and reason.fix for reason in refused.reasons)
+    return refused
+
+
 @contextmanager
 def refusing(words=""):
     """Fails unless the block is refused in a text that has this pattern, over any number of lines, and every reason has
@@ -14,7 +19,7 @@ def refusing(words=""):
     """
     with pytest.raises(Refused, match=f"(?s){words}") as caught:
         yield caught
-    assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)
+    _whole(caught.value)
 
 
 def refusal(call, *arguments):
@@ -22,7 +27,7 @@ def refusal(call, *arguments):
     try:
         call(*arguments)
     except Refused as refused:
-        return str(refused)
+        return str(_whole(refused))
     return None
 
 

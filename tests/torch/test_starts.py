@@ -20,11 +20,11 @@ from tests.support.engines import qkv
 from tests.support.parts import four, parts
 from tests.support.refusals import refusing
 from tests.support.strategies import Case, dropouts, problems
-from tests.support.tensors import compiled, tensors
+from tests.support.tensors import compiled, normal, tensors
 
 random_problems = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
-SLOPES = torch.nn.Parameter(torch.rand(8, generator=torch.Generator().manual_seed(0)))
+SLOPES = torch.nn.Parameter(normal(8))
 RULES = {"mask": rg.causal() & (rg.key > rg.head + rg.batch), "score": rg.alibi(SLOPES), "dropout": 0.5, "seed": 3}
 
 

@@ -13,6 +13,7 @@ from regard.torch.hf import attention as hf
 from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
 from tests.support.hf_models import GROUPED, TEXT
 from tests.support.refusals import refusing, whats
+from tests.support.tensors import normal
 from tests.torch.hf.models import GREEDY, built, on, tokens
 
 # Windows in both directions; grouped heads; windows; softcap; sinks; values narrower than keys; chunks; masks that are
@@ -58,9 +59,9 @@ def test_a_prefix_of_an_encoder(more):
     model = T.BertModel(T.BertConfig(**TEXT)).eval()
     found = []
     for name in ("eager", "regard"):
-        generator, prefix = torch.Generator().manual_seed(0), T.DynamicCache()
+        prefix = T.DynamicCache()
         for layer in range(2):
-            prefix.update(*torch.randn(2, 2, 4, 5, 8, generator=generator), layer)
+            prefix.update(*normal(2, 2, 4, 5, 8, seed=layer), layer)
         cache = T.EncoderDecoderCache(prefix, T.DynamicCache())
         with torch.no_grad():
             out = on(model, name)(torch.arange(2, 9).expand(2, -1), past_key_values=cache, **more).last_hidden_state
@@ -136,7 +137,7 @@ def test_a_row_that_may_attend_nothing_gives_zero():
 
 def test_bias_and_softcap_come_in_this_order():
     """softmax(c · tanh(s / c) + bias), as the models write it."""
-    bias = torch.randn(1, 4, 3, 5, generator=torch.Generator().manual_seed(3))
+    bias = normal(1, 4, 3, 5)
     _, weights = attend(is_causal=False, softcap=0.5, position_bias=bias, scaling=2.0, output_attentions=True)
     torch.manual_seed(2)
     q, k = torch.randn(1, 4, 3, 8), torch.randn(1, 2, 5, 8)
@@ -210,19 +211,17 @@ def test_a_mask_that_hides_nothing_stretches():
 
 def qkv(K, seed=0):
     """Three rows, the last ones of K keys, as a model passes them: rows first in memory."""
-    random = torch.Generator().manual_seed(seed)
-    return [torch.randn(2, rows, 4, 8, generator=random).transpose(1, 2) for rows in (3, K, K)]
+    return [normal(2, rows, 4, 8, seed=3 * seed + n).transpose(1, 2) for n, rows in enumerate((3, K, K))]
 
 
 def test_a_call_like_an_earlier_one_is_the_same_call():
     """With a mask by transformers, and with tensors as masks and biases: repeated, with other numbers, and recorded."""
     module, K = torch.nn.Module(), 7
-    random = torch.Generator().manual_seed(5)
     given = {
         "causal": lazy_mask(2, 3, K, K - 3, mask_function=masking_utils.causal_mask_function),
-        "booleans": torch.rand(2, 1, 3, K, generator=random) < 0.7,
-        "floats": torch.randn(1, 4, 3, K, generator=random),
-        "floats that hide": torch.randn(1, 4, 3, K, generator=random).masked_fill_(torch.arange(K) == 2, -torch.inf),
+        "booleans": normal(2, 1, 3, K) < 0.7,
+        "floats": normal(1, 4, 3, K),
+        "floats that hide": normal(1, 4, 3, K).masked_fill_(torch.arange(K) == 2, -torch.inf),
     }
     for name, mask in given.items():
         for seed in range(3):
@@ -267,7 +266,7 @@ def test_floats_that_begin_to_hide():
 def test_a_bias_with_floats_in_both_arguments():
     """attention_mask and position_bias: both are added, and what either hides is hidden."""
     q, k, v = qkv(7)
-    one, other = torch.randn(2, 1, 4, 3, 7, generator=torch.Generator().manual_seed(1))
+    one, other = normal(2, 1, 4, 3, 7)
     other = other.masked_fill(torch.arange(7) == 3, -torch.inf)
     keep = torch.arange(7) != 5
     for mask in (one, one.masked_fill(~keep, torch.finfo(torch.float32).min), keep.expand(1, 1, 3, 7)):

@@ -41,6 +41,7 @@ def made(name, **more):
 
 
 rows = functools.partial(normal, seed=1, dtype=torch.float64)
+close = functools.partial(torch.testing.assert_close, rtol=1e-9, atol=1e-12)
 
 
 def plainly(q, k, v, allowed):
@@ -71,7 +72,6 @@ def test_linear_attention_is_its_formula(length, causal):
 
 @pytest.mark.parametrize("name", LINEAR)
 @pytest.mark.parametrize("steps", [[1] * 40, [130, 1, 169], [LENGTH]], ids=["one by one", "in pieces", "at once"])
-@torch.no_grad()
 def test_the_recurrent_form_gives_the_numbers_of_the_parallel_one(name, steps):
     """Rows given piece by piece, with what is kept between them, are the rows of the whole; what is kept does not
     grow.
@@ -82,7 +82,7 @@ def test_the_recurrent_form_gives_the_numbers_of_the_parallel_one(name, steps):
         pieces.append(layer(piece, mask=CAUSAL, cache=state))
         sizes.add(state.nbytes)
 
-    assert torch.allclose(torch.cat(pieces, dim=1), layer(x, mask=CAUSAL), rtol=1e-9, atol=1e-12)
+    close(torch.cat(pieces, dim=1), layer(x, mask=CAUSAL))
     assert len(sizes) == 1
     assert state.length == sum(steps)
 
@@ -100,7 +100,6 @@ def test_a_state_can_be_cut_from_its_past():
     assert torch.equal(state.detach().sums, state.sums)
 
 
-@torch.no_grad()
 def test_sums_of_16_bits_are_kept_in_32():
     """2000 equal values are averaged to that value: sums in 16 bits would have stopped growing at 256."""
     q = k = torch.ones(1, 1, 2000, 4, dtype=torch.bfloat16)
@@ -113,7 +112,6 @@ def test_sums_of_16_bits_are_kept_in_32():
     assert torch.equal(out, v)
 
 
-@torch.no_grad()
 def test_elu_features_keep_small_weights():
     """φ(x) = elu(x) + 1 is exp(x) below 0, to the last digits also where elu(x) is almost −1."""
     layer, x = made("linear"), torch.tensor([-60.0, -20.0, -1.0, 0.0, 2.5])
@@ -136,7 +134,6 @@ def test_directions_are_orthogonal_within_a_block_and_gaussian_in_length():
     assert (directions.mean(0).abs() < 5 / math.sqrt(4000)).all()
 
 
-@torch.no_grad()
 def test_performer_weights_are_exact_on_average():
     """E[φ(q)·φ(k)] = exp(q·k / √D): the mean over independent draws lies within five of its own standard errors."""
     depth, draws = 8, 600
@@ -155,7 +152,6 @@ def test_performer_weights_are_exact_on_average():
     assert (error < 0.1 * found.mean(0)).all()  # or the line above would say nothing
 
 
-@torch.no_grad()
 def test_a_draw_is_saved_and_redrawn_from_the_generator():
     """A trained model goes with its draw: the state dict has it; the same seed draws the same, another seed another."""
     layer, other = made("performer"), made("performer")
@@ -173,7 +169,6 @@ def test_a_draw_is_saved_and_redrawn_from_the_generator():
 # ---- Linformer -------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def test_linformer_is_attention_over_projected_keys():
     """The formula, with a text shorter than the projections, and with keys that are not there."""
     layer, x = made("linformer"), rows(2, 50, 16)
@@ -184,16 +179,13 @@ def test_linformer_is_attention_over_projected_keys():
     k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
     heads = (q @ k.mT / 2).softmax(-1) @ v
 
-    assert torch.allclose(
-        layer(x, mask=rg.lengths(there)), layer.o(heads.transpose(1, 2).flatten(2)), rtol=1e-9, atol=1e-12
-    )
+    close(layer(x, mask=rg.lengths(there)), layer.o(heads.transpose(1, 2).flatten(2)))
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@torch.no_grad()
 def test_keys_that_are_not_there_count_for_nothing(name):
     """A padded batch gives what each text gives alone; padding may be NaN; rows of padding give 0 before the
     projection.
@@ -204,8 +196,8 @@ def test_keys_that_are_not_there_count_for_nothing(name):
     first = layer(x[:1, :190], mask=None)[0]
     out = layer(padded, mask=rg.lengths(there, there))
 
-    assert torch.allclose(out[0, :190], first, rtol=1e-9, atol=1e-12)
-    assert torch.allclose(out[1], layer(x[1:], mask=None)[0], rtol=1e-9, atol=1e-12)
+    close(out[0, :190], first)
+    close(out[1], layer(x[1:], mask=None)[0])
     assert torch.equal(out[0, 190:], nothing(layer).expand(LENGTH - 190, -1))
     booleans = torch.arange(LENGTH)[None, None, None] < there[:, None, None, None]
     for mask in (booleans, lambda b, h, q, kv: kv < there[b]):
@@ -218,12 +210,11 @@ def nothing(layer):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@torch.no_grad()
 def test_rows_over_a_memory_see_all_of_it(name):
     """Rows over a memory are each what they are alone: nothing is causal between them."""
     layer, x, memory = made(name, memory_dim=5), rows(2, 9, 16), rows(2, 40, 5)
 
-    assert torch.allclose(layer(x, memory)[:, 3:4], layer(x[:, 3:4], memory), rtol=1e-9, atol=1e-12)
+    close(layer(x, memory)[:, 3:4], layer(x[:, 3:4], memory))
     # The rows are the last 9 of the 40 places, as everywhere: 4 of them stand before place 35.
     empty = (layer(x, memory, mask=rg.lengths(queries=35)) == nothing(layer)).all(-1)
     assert empty.tolist() == [[False] * 4 + [True] * 5] * 2
@@ -239,7 +230,6 @@ def test_every_parameter_learns(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@torch.no_grad()
 def test_the_projections_of_an_exact_layer_load(name):
     """The parameters have the names and shapes of `Attention`'s; the approximation has its own beside them."""
     layer = made(name)
@@ -284,7 +274,6 @@ def test_a_mask_may_be_built_inside_a_program(rule):
         torch.export.export(program, given, strict=False)
 
 
-@torch.no_grad()
 def test_the_deviation_is_that_of_the_heads():
     """The three figures are those of the formula: the exact result from torch, equal weights as the mean of the
     values.

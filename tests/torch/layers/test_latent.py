@@ -11,6 +11,7 @@ import torch
 
 import regard as rg
 from regard.torch.layers import DifferentialAttention, LatentAttention, LatentCache
+from tests.support.tensors import unusual
 
 N, W = 9, 16
 SIZES = {"kv_rank": 8, "head_dim": 6, "rope_dim": 4, "value_dim": 5}
@@ -20,14 +21,6 @@ NAMES = {
     "q_proj": "q", "q_a_proj": "q.down", "q_a_layernorm": "q.norm", "q_b_proj": "q.up", "kv_a_proj_with_mqa": "kv_down",
     "kv_a_layernorm": "kv_norm", "kv_b_proj": "kv_up", "o_proj": "o",
 }  # fmt: skip
-
-
-def unusual(layer):
-    """The layer with no parameter at a special value."""
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_(std=0.4)
-    return layer
 
 
 def latent(dtype=torch.float32):

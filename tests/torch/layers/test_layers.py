@@ -15,7 +15,7 @@ from regard.torch.layers import Attention, DifferentialAttention, LatentAttentio
 from regard.torch.layers.recurrent import TransformerXL
 from regard.torch.positions import ALiBi, Buckets, Relative, Rotary
 from tests.support.refusals import whats
-from tests.support.tensors import compiled
+from tests.support.tensors import compiled, unusual
 
 CAUSAL = rg.causal()
 
@@ -49,11 +49,7 @@ LAYERS = {
 def made(make, dtype=torch.float32):
     """A layer with no parameter at a special value, and rows."""
     torch.manual_seed(0)
-    layer = make().to(dtype)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    return layer, torch.randn(2, N, W, dtype=dtype)
+    return unusual(make().to(dtype)), torch.randn(2, N, W, dtype=dtype)
 
 
 def gradients(layer, call, x, dout):

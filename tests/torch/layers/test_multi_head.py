@@ -14,7 +14,7 @@ from torch.testing import assert_close as same
 import regard as rg
 from regard.torch.layers import MultiHeadAttention
 from tests.support.refusals import refusing, whats
-from tests.support.tensors import compiled
+from tests.support.tensors import compiled, unusual
 
 N, L, S, W, H = 3, 5, 7, 8, 2
 PADDING = torch.arange(S) >= torch.tensor([[S], [4], [3]])  # of S keys; the first L of them are padded as well
@@ -27,10 +27,7 @@ pytestmark = pytest.mark.filterwarnings(
 def pair(dtype=torch.float32, **options):
     """torch's layer and ours, with the same parameters, none of them at a special value."""
     torch.manual_seed(0)
-    theirs = torch.nn.MultiheadAttention(W, H, dtype=dtype, **options)
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    theirs = unusual(torch.nn.MultiheadAttention(W, H, dtype=dtype, **options))
     mine = MultiHeadAttention(W, H, dtype=dtype, **options)
     mine.load_state_dict(theirs.state_dict())
     return theirs, mine

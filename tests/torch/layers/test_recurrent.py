@@ -9,7 +9,7 @@ import regard as rg
 from regard.torch import attention
 from regard.torch.layers.recurrent import SegmentMemory, TransformerXL
 from tests.support.refusals import refusing
-from tests.support.tensors import normal
+from tests.support.tensors import normal, unusual
 
 CAUSAL = rg.causal()
 
@@ -20,10 +20,8 @@ rows = partial(normal, seed=1, dtype=torch.float64)
 def made(engine="reference", **more):
     """A layer on the law unless said otherwise: what compiled engines make of a mask is tested where they are."""
     torch.manual_seed(0)
-    layer = TransformerXL(WIDTH, HEADS, **more).double()
+    layer = unusual(TransformerXL(WIDTH, HEADS, **more).double())
     layer.attend = partial(attention, engine=engine)
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
     return layer
 
 

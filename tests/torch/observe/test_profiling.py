@@ -10,6 +10,7 @@ import runpy
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -85,12 +86,12 @@ FLOATS = torch.zeros(6, 6).masked_fill(~CAUSAL, -torch.inf)
 @pytest.mark.parametrize(
     "attend",
     [
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, CAUSAL),
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, FLOATS),
+        partial(F.scaled_dot_product_attention, is_causal=True),
+        partial(F.scaled_dot_product_attention, attn_mask=CAUSAL),
+        partial(F.scaled_dot_product_attention, attn_mask=FLOATS),
         lambda q, k, v: (q @ k.mT).masked_fill(~CAUSAL, -torch.inf).softmax(-1) @ v,
-        lambda q, k, v: rg.attention(q, k, v, mask=rg.causal()),
-        lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: j <= i),
+        partial(rg.attention, mask=rg.causal()),
+        partial(rg.attention, mask=lambda b, h, i, j: j <= i),
     ],
 )
 def test_only_allowed_pairs_are_counted(attend):
@@ -105,7 +106,7 @@ def test_the_kernel_that_ran_is_named():
     out, matrix = B * 64 * WIDE * 4, B * H * 64 * 64 * 4
     for engine, builds, attend in (
         ("jit", False, rg.attention),
-        ("reference", True, lambda q, k, v: rg.attention(q, k, v, engine="reference")),
+        ("reference", True, partial(rg.attention, engine="reference")),
         ("SDPA flash", False, F.scaled_dot_product_attention),
         ("SDPA math", True, math_only),
         ("written out", True, lambda q, k, v: (q @ k.mT).softmax(-1) @ v),
@@ -132,7 +133,7 @@ def test_times_contain_what_was_planted():
         time.sleep(PLANTED)
         return k <= q
 
-    slow, fast = Heads(lambda q, k, v: rg.attention(q, k, v, mask=sleepy)), Heads(F.scaled_dot_product_attention)
+    slow, fast = Heads(partial(rg.attention, mask=sleepy)), Heads(F.scaled_dot_product_attention)
     found = profile(nn.Sequential(fast, slow), rows(), repeats=3, warmup=0, peak=100.0)
     first, second = found.calls
     assert (first.layer, second.layer, first.backward, second.backward) == ("0", "1", None, None)

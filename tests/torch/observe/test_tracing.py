@@ -5,6 +5,7 @@ planted.
 import contextlib
 import gc
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -250,7 +251,7 @@ def test_nan_in_the_input():
 def test_nan_in_a_score():
     """A table that the score reads is named."""
     bias = rg.table(torch.tensor([0, 0, torch.nan, 0, 0]), "bias")
-    layer = Heads(lambda q, k, v: rg.attention(q, k, v, score=rg.score + bias[key]))
+    layer = Heads(partial(rg.attention, score=rg.score + bias[key]))
     text = "the score's table 'bias' already holds NaN in 1 of 5 numbers, first at [2]"
     assert trace(layer, rows()).first("number").text == text
 
@@ -303,7 +304,7 @@ def test_padding_of_a_llama():
 def test_a_score_that_swallows():
     """A score of −infinity on every allowed key is distinguished from a mask that allows none."""
     rule = rg.where(query >= 3, -np.inf, rg.score)
-    found = trace(Heads(lambda q, k, v: rg.attention(q, k, v, mask=rg.causal(), score=rule)), rows())
+    found = trace(Heads(partial(rg.attention, mask=rg.causal(), score=rule)), rows())
     assert [finding.text for finding in found.findings] == [
         f"row 3 of batch entry 0, head 0, the first of {2 * B * H} of {B * H * N} rows, is fully masked: "
         "its score is −infinity for every key that the mask allows"
@@ -345,7 +346,7 @@ def test_a_shape_that_stops_the_model(kind):
 def test_a_mask_that_does_not_fit():
     """A mask of the wrong sizes is named with the sizes it should broadcast to."""
     mask = torch.ones(N, N + 1, dtype=torch.bool)
-    error = stopped(Heads(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask)), rows())
+    error = stopped(Heads(partial(F.scaled_dot_product_attention, attn_mask=mask)), rows())
     assert (
         "call 0 in Heads (torch SDPA): the mask array does not fit\n  given     (5, 6)\n"
         "  expected  something that broadcasts to (B, H, Q, K) = (2, 4, 5, 5)" in str(error)
