@@ -30,6 +30,10 @@ def whole():
     return [torch.randn(1, heads, 2500, 16) for heads in (4, 2, 2, 4)]
 
 
+def placed(ranks, **more):
+    return rp.place(2500, ranks=ranks, mask=CAUSAL, **more)
+
+
 def of_four():
     """For each case: the positions of the tokens of this rank, and their out, dq, dk and dv; then what `fails`."""
     found, rank = {}, dist.get_rank()
@@ -60,7 +64,7 @@ def of_two(tokens):
 
 def of_gpus(tensors):
     """The same by the functions that GPUs use, on the CPU."""
-    place = rp.place(2500, ranks=2, mask=CAUSAL, among="zigzag")
+    place = placed(2, among="zigzag")
     mine = [place.shard(each, axis=2, rank=dist.get_rank()) for each in tensors]
     rules = Arguments(**CASES["window, dropout"][1])
 
@@ -76,7 +80,7 @@ def of_dtensors(tensors):
     mesh = init_device_mesh("cpu", (4,))
     q, k, v, dout = (distribute_tensor(each, mesh, [Shard(2)]) for each in tensors)
     leaves = [each.detach().requires_grad_() for each in (q, k, v)]
-    place = rp.place(2500, ranks=4, mask=CAUSAL, among="zigzag")
+    place = placed(4, among="zigzag")
     out, lse = rp.attention_with_lse(*leaves, mask=CAUSAL, place=place)
     out.backward(dout)
     assert out.placements == (Shard(2),) and out.shape == dout.shape and lse.shape == dout.shape[:3]
@@ -88,7 +92,7 @@ def of_rows_and_heads(tensors):
     """The same on a mesh of two dimensions."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "heads"))
     where = {"rank": mesh.get_local_rank("rows"), "part": mesh.get_local_rank("heads"), "parts": 2}
-    place = rp.place(2500, ranks=2, mask=CAUSAL)
+    place = placed(2)
     mine = [place.shard(each, axis=2, **where) for each in tensors]
     groups = {"group": mesh["rows"], "heads_group": mesh["heads"]}
     return place.positions(**where), step(attends(rp.attention, mask=CAUSAL, place=place, **groups), mine)
@@ -113,7 +117,7 @@ def error_of(*arguments, **options):
 def fails():
     """Rank 1 refuses its scale; then rank 2 has another mask; then all compute; then rank 1 ends."""
     rank, causal = dist.get_rank(), CAUSAL
-    place = rp.place(2500, ranks=dist.get_world_size(), mask=causal)
+    place = placed(dist.get_world_size())
     refused = error_of(place, causal, scale=float("nan") if rank == 1 else None)
     disagreed = error_of(place, rg.window(30) if rank == 2 else causal)
     finite = bool(attended(place, causal).isfinite().all())
@@ -124,7 +128,7 @@ def fails():
 
 def is_late(seconds):
     """Rank 2 begins its last call when the others have given up."""
-    place, store = rp.place(2500, ranks=3, mask=CAUSAL), dist.distributed_c10d._get_default_store()
+    place, store = placed(3), dist.distributed_c10d._get_default_store()
     attended(place, CAUSAL)  # compiles, with the usual time to wait
     dist.barrier()
     attended(place, CAUSAL, timeout=seconds)

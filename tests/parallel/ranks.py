@@ -52,9 +52,7 @@ def _in_threads(works, barriers):
 
 def on_ranks(ranks, work):
     """[work(transport) on each rank]; the first error of a rank is raised."""
-    board, barrier = {}, threading.Barrier(ranks)
-    simulated = [Simulated(rank, ranks, board, barrier) for rank in range(ranks)]
-    return _in_threads([partial(work, each) for each in simulated], [barrier])
+    return [*on_mesh(ranks, 1, lambda transport, _: work(transport)).values()]
 
 
 def on_mesh(rows, heads, work):

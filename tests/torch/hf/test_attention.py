@@ -11,7 +11,6 @@ from transformers import masking_utils
 from bench.model_errors import perturbed
 from regard.torch.hf import attention as hf
 from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
-from tests.support.hf_models import GROUPED, TEXT
 from tests.support.refusals import refusing, whats
 from tests.support.tensors import normal
 from tests.torch.hf.models import GREEDY, built, on, tokens
@@ -56,7 +55,7 @@ def test_generation_gives_the_same_tokens(name, cache):
 @pytest.mark.parametrize("more", [{}, {"attention_mask": (torch.arange(12) < torch.tensor([[12], [10]])).long()}])
 def test_a_prefix_of_an_encoder(more):
     """Keys and values before those of the text (prefix tuning), without a mask or with one of the whole length."""
-    model = T.BertModel(T.BertConfig(**TEXT)).eval()
+    model = built("bert").bert
     found = []
     for name in ("eager", "regard"):
         prefix = T.DynamicCache()
@@ -197,8 +196,7 @@ def test_check_and_register():
 
 def test_check_asks_only_modules_that_could_attend():
     """Rotary angles keep a configuration of their own, which says eager; they attend nothing, so the model is well."""
-    config = T.GraniteSWAConfig(**GROUPED, sliding_window=4)
-    hf.check(on(T.GraniteSWAForCausalLM(config).eval(), "regard"))
+    hf.check(built("granite_swa"))
 
 
 def test_a_mask_that_hides_nothing_stretches():
