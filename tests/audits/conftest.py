@@ -1,27 +1,7 @@
-"""What the tests of audits share: arrays of one call, and tiny random models."""
+"""What the tests of audits share: arrays of one call, random numbers, and one thread."""
 
 import numpy as np
 import pytest
-
-
-@pytest.fixture(scope="module")
-def models():
-    """Tiny random models by name, made once, with inputs of 12 tokens."""
-    import torch
-
-    from regard.torch.hf.tiny_models import tiny_model
-
-    made = {}
-
-    def model(name):
-        if name not in made:
-            torch.manual_seed(0)
-            made[name] = tiny_model(name)
-        ids = torch.randint(3, 50, (1, 12), generator=torch.Generator().manual_seed(1))
-        given = {"input_ids": ids}
-        return made[name], given | ({"decoder_input_ids": ids.flip(1)} if name == "t5" else {})
-
-    return model
 
 
 @pytest.fixture

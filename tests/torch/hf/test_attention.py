@@ -97,7 +97,7 @@ def test_packed_documents_in_a_cache():
         warnings.simplefilter("error")
         cache = model(input_ids=ids[:, :-1]).past_key_values
         model(input_ids=ids[:, -1:], past_key_values=cache)
-        cache = model(input_ids=ids[:, :-1], position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])).past_key_values
+        cache = model(input_ids=ids[:, :-1], position_ids=torch.arange(8)[None] % 4).past_key_values
         with pytest.raises(UserWarning, match="which document"):
             model(input_ids=ids[:, -1:], past_key_values=cache, position_ids=torch.tensor([[4]]))
 
