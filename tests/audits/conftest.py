@@ -1,14 +1,14 @@
 """What the tests of audits share: arrays of one call, random numbers, and one thread."""
 
-import numpy as np
 import pytest
+
+from tests.support.engines import normal
 
 
 @pytest.fixture
 def arrays():
     """q (4, 24, 16), k and v (2, 24, 16)."""
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((4, 24, 16), np.float32), *rng.standard_normal((2, 2, 24, 16), np.float32)
+    return normal(4, 24, 16), *normal(2, 2, 24, 16, seed=1)
 
 
 @pytest.fixture(autouse=True)

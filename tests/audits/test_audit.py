@@ -16,6 +16,7 @@ from regard.audits.make_subject import from_module, from_transformers
 from regard.lens.look import look
 from tests.audits.small_audits import audited, checked, healthy
 from tests.support.command import done, refused, regard
+from tests.support.engines import normal
 from tests.support.small_model import BEHAVIOUR, LENGTH, Small, tiny, words
 
 
@@ -100,7 +101,7 @@ def test_a_function_of_q_k_v(diagonal):
 
 def test_a_run_and_its_folder(tmp_path):
     """A recorded run and the folder it was saved in are audited alike, by the checks of runs alone."""
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 9, 8), dtype=np.float32)
+    q, k = normal(2, 2, 9, 8)
     run = look(q, k=k, mask=rg.causal())
     run.save(tmp_path / "run")
 

@@ -9,11 +9,12 @@ import torch
 import regard as rg
 from regard.audits.finding import Finding, Passed
 from regard.lens.look import look
+from tests.support.engines import normal
 from tests.support.runs import alarms, alarms_of, call_of, checks, run_of
 from tests.support.small_model import tiny, words
 
 CAUSAL, WINDOW = rg.causal(), rg.causal() & rg.window(4)
-SOFTCAP, BIAS = rg.softcap(1.0), rg.bias(np.random.default_rng(1).standard_normal((4, 24, 24), np.float32))
+SOFTCAP, BIAS = rg.softcap(1.0), rg.bias(normal(4, 24, 24))
 
 
 def masks(given, computed):

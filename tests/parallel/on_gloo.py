@@ -116,14 +116,14 @@ def error_of(*arguments, **options):
 
 def fails():
     """Rank 1 refuses its scale; then rank 2 has another mask; then all compute; then rank 1 ends."""
-    rank, causal = dist.get_rank(), CAUSAL
+    rank = dist.get_rank()
     place = placed(dist.get_world_size())
-    refused = error_of(place, causal, scale=float("nan") if rank == 1 else None)
-    disagreed = error_of(place, rg.window(30) if rank == 2 else causal)
-    finite = bool(attended(place, causal).isfinite().all())
+    refused = error_of(place, CAUSAL, scale=float("nan") if rank == 1 else None)
+    disagreed = error_of(place, rg.window(30) if rank == 2 else CAUSAL)
+    finite = bool(attended(place, CAUSAL).isfinite().all())
     if rank == 1:
         os._exit(7)
-    return refused, disagreed, finite, error_of(place, causal)
+    return refused, disagreed, finite, error_of(place, CAUSAL)
 
 
 def is_late(seconds):
