@@ -17,14 +17,13 @@ import regard as rg
 import regard.torch as rt
 from tests.api.test_tracers import OTHERS
 from tests.support.lanes import sweep
-from tests.support.tensors import compiled
+from tests.support.tensors import compiled, normal, qkv
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
-GENERATOR = torch.Generator().manual_seed(0)
 doc = torch.arange(9) // 3
 npdoc = doc.numpy()
-slopes = torch.rand(H, generator=GENERATOR)
-bias = torch.randn(H, Q, K, generator=GENERATOR)
+slopes = normal(H)
+bias = normal(H, Q, K)
 ln = torch.tensor([7, 9])
 cap = torch.tensor(3.0)
 W, T, F, A = rg.causal() & rg.window(4), rg.table(doc), rg.documents(doc), rg.alibi(slopes)
@@ -72,9 +71,7 @@ RULES = {
 
 
 def tensors():
-    generator = torch.Generator().manual_seed(1)
-    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, D)
-    return [torch.randn(shape, generator=generator) for shape in shapes]
+    return qkv(Q=Q, K=K, D=D, E=D)
 
 
 def silent(call, *given):

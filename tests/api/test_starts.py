@@ -95,7 +95,7 @@ def test_gradients_of_a_part(data, case, falling, name):
 @pytest.mark.parametrize("first", [(1 << 31) - 4, 1 << 20])
 def test_numbers_beyond_32_bits(first):
     """Integers of a rule that leave 32 bits only because heads count from far away."""
-    q, k, v = qkv(H=2)
+    q, k, v = qkv()
     for rule in ({"mask": (rg.head * 3 + rg.key) % 7 > 2}, {"score": rg.score + rg.to_float(rg.head * rg.head % 11)}):
         for name in ("jit", "reference"):
             found = rg.attention(q, k, v, **rule, head_start=first + 1, engine=name)
@@ -151,7 +151,7 @@ def test_no_function_forgets_them(function):
     """Every public function that takes query_start, or rules and arrays of one call, takes both and uses them, in
     callables too.
     """
-    q, k, v = qkv(B=1, H=2)
+    q, k, v = qkv(B=1)
     for batch, head in ((2, 5), (0, 5), (2, 0)):
         found = function(q, k, v, mask=lambda b, h, i, j: j < h + 3 * b, batch_start=batch, head_start=head)
         assert np.array_equal(found, function(q, k, v, mask=rg.key < rg.head + head + 3 * batch))
@@ -159,7 +159,7 @@ def test_no_function_forgets_them(function):
 
 def test_explain_says_where_the_call_begins():
     """The starts are shown where they differ from 0, and in the rules."""
-    q, k, v = qkv(B=2, H=4)
+    q, k, v = qkv(H=4)
     text = str(rg.explain(q, k, v, score=rg.alibi(16), batch_start=3, head_start=8))
     assert "; batch entry 0 is batch entry 3, head 0 is head 8 of the whole\n" in text and "slope[head + 8]" in text
     assert "of the whole" not in str(rg.explain(q, k, v, score=rg.alibi(16), batch_start=0, head_start=0))
@@ -224,7 +224,7 @@ def test_steps_of_a_cache_see_another_start(new):
     a bad one is refused.
     """
     cache = rg.KVCache(heads=2, depth=8)
-    q, k, v = qkv(B=1, H=2, Q=1, K=9, D=8, E=8)
+    q, k, v = qkv(B=1, Q=1, K=9, D=8, E=8)
     for part in (slice(0, 8), slice(8, 9)):
         cache.append(k[:, :, part], v[:, :, part])
     head, batch = new(0), new(0)

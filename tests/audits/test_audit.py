@@ -65,8 +65,7 @@ def test_flex_attention_runs_in_an_audit_and_after_it():
 
 def test_a_leak_below_rounding_is_no_finding():
     """What the outputs would move by rounding alone passes, whatever makes it; what is beyond does not."""
-    subject = from_module(Small().eval(), words(), True)
-    limit = ALLOWED * subject.rounding["output"]
+    limit = ALLOWED * from_module(Small().eval(), words(), True).rounding["output"]
 
     for size, silent in ((limit / 2, True), (limit * 50, False)):
         model = Small(after=lambda x, size=size: x + size * x.flip(1) / 4)

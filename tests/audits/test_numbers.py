@@ -49,8 +49,7 @@ def test_rows_without_keys_and_their_convention(convention, arrays):
     out = rg.attention(*arrays, mask=mask)
     out[:, :2] = {"0": 0, "NaN": np.nan}.get(convention, arrays[2][[0, 0, 1, 1]].mean(1, keepdims=True))
 
-    results = checks(run_of(call_of(*arrays, out, mask=mask)))
-    (found,) = (each for each in results if isinstance(each, Finding))
+    (found,) = (each for each in checks(run_of(call_of(*arrays, out, mask=mask))) if isinstance(each, Finding))
 
     assert (found.check, found.severity) == ("empty-rows", "fault" if convention == "NaN" else "note")
     assert found.numbers == {"rows": 2, "convention": convention, "heads": [0, 1, 2, 3]}
@@ -110,8 +109,8 @@ def test_unusual_heads_are_noted(arrays):
     q[5] = q[4]
     k[6, 0], q[6, :, 0] = 0, 4
     k[6, 0, 0] = 8
-    out = rg.attention(q, k, v, mask=rg.causal())
 
+    out = rg.attention(q, k, v, mask=rg.causal())
     results = checks(run_of(call_of(q, k, v, out, mask=rg.causal())))
     found = {each.check: (each.severity, each.numbers["heads"]) for each in results if isinstance(each, Finding)}
 

@@ -59,8 +59,7 @@ def test_a_planted_mistake_is_found_named_and_placed(planted, arrays):
     right = rg.attention(*arrays, **rules)
     out = rg.attention(*wrong(*arrays), **rules) if callable(wrong) else rg.attention(*arrays, **rules | wrong)
 
-    results = list(checks(run_of(call_of(*arrays, right, **rules), call_of(*arrays, out, **rules))))
-    found = alarms(results)
+    found = alarms(checks(run_of(call_of(*arrays, right, **rules), call_of(*arrays, out, **rules))))
 
     assert [(finding.check, finding.severity, finding.call) for finding in found] == [(check, "fault", 1)]
     assert measured in found[0].measured and found[0].where.startswith("call 1 (")
@@ -68,9 +67,8 @@ def test_a_planted_mistake_is_found_named_and_placed(planted, arrays):
 
 def test_two_mistakes_at_once_are_both_named(arrays):
     """A call without scale and mask is found by both checks."""
-    out = rg.attention(*arrays, scale=1.0)
 
-    found = alarms_of(*arrays, out, mask=CAUSAL)
+    found = alarms_of(*arrays, rg.attention(*arrays, scale=1.0), mask=CAUSAL)
 
     assert {finding.check for finding in found} == {"scale", "mask"}
     assert all("no mask at all" in finding.measured for finding in found)
@@ -79,9 +77,8 @@ def test_two_mistakes_at_once_are_both_named(arrays):
 def test_a_mask_aligned_at_the_wrong_end(arrays):
     """Three new rows over a cache: a mask that begins at the top left is a matter of alignment."""
     q, k, v = arrays[0][:, 21:], *arrays[1:]
-    out = rg.attention(q, k, v, mask=rg.key <= rg.query - 21)
 
-    (found,) = alarms_of(q, k, v, out, mask=CAUSAL)
+    (found,) = alarms_of(q, k, v, rg.attention(q, k, v, mask=rg.key <= rg.query - 21), mask=CAUSAL)
 
     assert found.check == "alignment" and "top left" in found.measured
 

@@ -223,9 +223,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path):
     for labels, wishes, wording in (
         ("x" * 20, {}, "only one class"),
         ("xy" * 4, {}, "too few rows"),
-        ("xy" * 10, {"width": 10, "heads": 4}, "d_model is not divisible by heads"),
         ("xy" * 10, {"tokenizer": "words"}, "unknown tokenizer"),
-        ("xy" * 10, {"batch": 0}, "batch is too small"),
         ("xy" * 10, {"device": "tpu"}, "the device is not available"),
         ("abcdefghijkl", {}, "too few rows"),
         ("xy" * 10, {"context": 0}, "context is"),

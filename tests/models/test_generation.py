@@ -161,9 +161,8 @@ def spelled(tokens):
 def test_stops_are_found(stop, tokens, expected):
     """Sequences of tokens as they are, words in the text that the tokens spell, wherever the borders of tokens lie."""
     ends = Stops(stop, spelled)
-    found = next((count for count in range(1, len(tokens) + 1) if ends(tokens[:count])), len(tokens))
 
-    assert found == expected
+    assert next((count for count in range(1, len(tokens) + 1) if ends(tokens[:count])), len(tokens)) == expected
 
 
 # ---- chance ----------------------------------------------------------------------------------------------------------
@@ -279,8 +278,7 @@ def test_a_model_that_cannot_write_is_refused():
 
 def test_sources_without_prompts_are_refused():
     """An encoder-decoder writes one text for each source; a cache of tensors takes rows that fit it."""
-    made = seeded(EncoderDecoder, TranslationConfig(**SMALL))
-    read = made.reading(torch.zeros(2, 3, dtype=torch.long))
+    read = seeded(EncoderDecoder, TranslationConfig(**SMALL)).reading(torch.zeros(2, 3, dtype=torch.long))
 
     assert whats(generate, read, [[1]], tokens=1) == ["the number of prompts differs from the number of sources"]
     assert whats(TensorCache(2, 8).append, torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4)) == [

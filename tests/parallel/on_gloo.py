@@ -80,8 +80,7 @@ def of_dtensors(tensors):
     mesh = init_device_mesh("cpu", (4,))
     q, k, v, dout = (distribute_tensor(each, mesh, [Shard(2)]) for each in tensors)
     leaves = [each.detach().requires_grad_() for each in (q, k, v)]
-    place = placed(4, among="zigzag")
-    out, lse = rp.attention_with_lse(*leaves, mask=CAUSAL, place=place)
+    out, lse = rp.attention_with_lse(*leaves, mask=CAUSAL, place=placed(4, among="zigzag"))
     out.backward(dout)
     assert out.placements == (Shard(2),) and out.shape == dout.shape and lse.shape == dout.shape[:3]
     positions = torch.arange(2500).chunk(4)[dist.get_rank()]

@@ -10,8 +10,7 @@ CAUSAL = rg.causal()
 
 def random_mask(rng: np.random.Generator, tokens: int):
     """One of several kinds of mask, with random numbers, or None."""
-    cuts = np.sort(rng.integers(0, tokens + 1, 4))
-    lengths = np.diff(np.concatenate([[0], cuts, [tokens]]))
+    lengths = np.diff(np.concatenate([[0], np.sort(rng.integers(0, tokens + 1, 4)), [tokens]]))
     kinds = [
         None,
         CAUSAL,

@@ -121,8 +121,7 @@ def test_what_travels():
     """A step sends E + 2 numbers per row and head for each subtree of a rank, whatever the number of keys; of many rows
     each rank merges some, and sends what it found.
     """
-    rng = np.random.default_rng(0)
-    q, k, v = arrays(rng, "float32", (1, H, 4096, D), (1, G, 4096, D), (1, G, 4096, E))
+    q, k, v = arrays(np.random.default_rng(0), "float32", (1, H, 4096, D), (1, G, 4096, D), (1, G, 4096, E))
 
     def work(transport):
         cache = rp.KVCache(G, D, E, tokens=4096, group=transport)

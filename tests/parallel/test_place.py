@@ -60,9 +60,8 @@ def test_nothing_travels_that_is_not_needed(mask):
 def test_pairs_are_counted_over_all_heads():
     """A mask that differs between heads: the pairs of the visited tiles of each head; a page may be short."""
     mask = (rg.head < 1) & (rg.key <= rg.query) | (rg.head >= 1) & (rg.key < 0)
-    place = rp.place(256, ranks=1, mask=mask, heads=4)
 
-    assert place.pairs.tolist() == [128 * 128, 128 * 256]
+    assert rp.place(256, ranks=1, mask=mask, heads=4).pairs.tolist() == [128 * 128, 128 * 256]
     assert rp.place(256, ranks=1, heads=4).pairs.tolist() == [4 * 128 * 256] * 2
     assert rp.place(300, ranks=1024, mask=CAUSAL).pairs.tolist() == [128 * 128, 128 * 256, 44 * 300]
 
@@ -168,12 +167,10 @@ def test_the_same_call_gives_the_same_placement():
     "arguments, message",
     [
         ({"tokens": 2.5}, "tokens is not an integer"),
-        ({"tokens": 1 << 31}, "tokens is out of range"),
         ({"ranks": 1025}, "from 1 to 1,024"),
         ({"heads": 6, "key_heads": 4}, "the heads do not divide"),
         ({"depth": 0}, "depth is out of range"),
         ({"tokens": (1 << 31) - 1, "heads": 2}, "the sequence is too large"),
-        ({"value_depth": -1}, "value_depth is out of range"),
         ({"dtype": "float17"}, "did you mean 'float16'"),
         ({"among": ["zig-zag"]}, "did you mean 'zigzag'"),
         ({"among": []}, "no candidate"),

@@ -67,7 +67,6 @@ def test_damaged_files_are_refused(place, tmp_path):
     [
         (lambda place: place.positions(3), "the rank does not exist"),
         (lambda place: place.travel(-1, 0), "the rank does not exist"),
-        (lambda place: place.travel(0, 3), "the rank does not exist"),
         (lambda place: rp.explain("zigzag"), "not a placement"),
         (lambda place: rp.explain(place).figure(width=0), "no width"),
         (lambda place: rp.explain(place).plot("place.txt"), "the form is unknown"),

@@ -58,7 +58,7 @@ def test_autograd_and_compiled_programs():
 @pytest.mark.parametrize("name", ["query_start", "batch_start", "head_start"])
 def test_a_compiled_program_takes_any_start(name):
     """After two starts, another one needs no other program, and computes with that start."""
-    q, k, v = map(torch.from_numpy, qkv(H=2, Q=5, K=9, D=8))
+    q, k, v = map(torch.from_numpy, qkv(Q=5, K=9, D=8))
     rule = rg.key < rg.query + rg.head + 2 * rg.batch
 
     def call(start):
@@ -74,7 +74,7 @@ def test_a_compiled_program_takes_any_start(name):
 
 def test_compiled_programs_refuse_what_is_no_start():
     """A float, a truth value, or a table that is too short is refused when the program runs."""
-    q, k, v = map(torch.from_numpy, qkv(H=2, Q=5, K=5, D=8))
+    q, k, v = map(torch.from_numpy, qkv(Q=5, K=5, D=8))
     for first in (1.0, True, -1):
         with refusing("head_start is not the number of a query head"):
             compiled(rt.attention, fullgraph=False)(q, k, v, head_start=first)
@@ -103,7 +103,7 @@ def test_rules_in_torch_operations(data, case, falling):
 
 def test_masses_in_torch_operations():
     """The set of keys of a mass counts from the starts as well."""
-    q, k, _ = (part.astype(np.float64) for part in qkv(B=2, H=2))
+    q, k, _ = (part.astype(np.float64) for part in qkv())
     measure = rg.mass(rg.key < 3 * rg.head + rg.batch, "some")
     call = gpu.DeviceCall.of(torch.from_numpy(q), torch.from_numpy(k), None, batch_start=5, head_start=4)
     found = tiled_statistics(checked_request(q, k, measure, batch_start=5, head_start=4), call)
@@ -114,7 +114,7 @@ def test_masses_in_torch_operations():
 def test_observed_calls_know_their_starts():
     """A profile describes a call, also over a cache, by what it computed."""
     cache = rg.KVCache(heads=2, depth=8)
-    q, k, v = map(torch.from_numpy, qkv(B=1, H=2, Q=9, K=9, D=8, E=8))
+    q, k, v = map(torch.from_numpy, qkv(B=1, Q=9, K=9, D=8, E=8))
     cache.append(k, v)
 
     def model(q):

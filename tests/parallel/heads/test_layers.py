@@ -218,14 +218,12 @@ def compared(by_rank, names) -> None:
             part = rp.heads(rank, ranks=ranks, heads=H, key_heads=G)
             assert told == str(part) and found.keys() == wanted.keys()
             for key, value in found.items():
-                own = own_part(key, layer, part, wanted[key])
-                torch.testing.assert_close(value, own, **near)
+                torch.testing.assert_close(value, own_part(key, layer, part, wanted[key]), **near)
                 assert torch.equal(value, again[key]), f"{name}: {key} of a copy, in a second run"
                 held.setdefault(key, []).append((part, value))
         for key, pairs in held.items():
             for (part, value), (other, theirs) in itertools.combinations(pairs, 2):
-                projection = key.startswith(("k.", "v.")) and part.key == other.key
-                if projection or not key.startswith(OF_A_RANK):
+                if (key.startswith(("k.", "v.")) and part.key == other.key) or not key.startswith(OF_A_RANK):
                     assert torch.equal(value, theirs), f"{name}: {key} of ranks {part.rank} and {other.rank}"
 
 

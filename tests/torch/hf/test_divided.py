@@ -43,7 +43,6 @@ def test_four_ranks():
 
 def test_outside_a_sequence():
     """Without a sequence, masks are those of `lazy_mask`, and padding is no problem."""
-    mask = mask_for(1, 3, 3, attention_mask=torch.tensor([[0, 1, 1]]))
-    assert "padding" in repr(mask)
+    assert "padding" in repr(mask_for(1, 3, 3, attention_mask=torch.tensor([[0, 1, 1]])))
     with refusing("padding has the wrong number of axes"):
         mask_for(1, 3, 3, attention_mask=torch.zeros(3))

@@ -117,8 +117,7 @@ def step(model, given, way: str, kind: str) -> Step:
         if "checkpoints" in kind:
             model.gradient_checkpointing_enable({"use_reentrant": kind.startswith("re-entrant")})
         model.zero_grad()
-        aside = torch.autograd.graph.save_on_cpu() if kind == "saved on the CPU" else contextlib.nullcontext()
-        with aside:
+        with torch.autograd.graph.save_on_cpu() if kind == "saved on the CPU" else contextlib.nullcontext():
             loss_of(run(model, given)).backward()
         return Step({name: part.grad.clone() for name, part in model.named_parameters() if part.grad is not None})
     except Exception as error:  # what stops it is the result

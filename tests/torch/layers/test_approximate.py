@@ -47,8 +47,7 @@ close = functools.partial(torch.testing.assert_close, rtol=1e-9, atol=1e-12)
 def plainly(q, k, v, allowed):
     """Σ_j w_ij v_j / Σ_j w_ij with w = φ(q)·φ(k) where allowed, with the whole matrix."""
     weights = (q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT) * allowed
-    values = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
-    return weights @ values / weights.sum(-1, keepdim=True)
+    return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1) / weights.sum(-1, keepdim=True)
 
 
 # ---- the linear core -------------------------------------------------------------------------------------------------

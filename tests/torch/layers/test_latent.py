@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import regard as rg
 from regard.torch.layers import DifferentialAttention, LatentAttention, LatentCache
@@ -49,12 +50,12 @@ def test_deepseek_says_the_same(version, q_rank):
 
     expected = theirs(x, position_embeddings=Rotary(config)(x, places), attention_mask=HIDDEN)[0]
     found = mine(x, mask=rg.causal())
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert_close(found, expected, rtol=1e-4, atol=1e-5)
     found.square().sum().backward()
     expected.square().sum().backward()
     gradients = dict(mine.named_parameters())
     for name, parameter in theirs.named_parameters():
-        torch.testing.assert_close(gradients[renamed[name]].grad, parameter.grad, rtol=1e-3, atol=1e-4)
+        assert_close(gradients[renamed[name]].grad, parameter.grad, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2)])
@@ -79,7 +80,7 @@ def test_the_cache_is_one_like_others(options):
 
     found = torch.cat([more(part) for part in x.split([133, 7], 1)], 1)
     expected = layer(x, mask=rg.causal() & rg.window(options.get("window")))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0.1 if options else 1e-5)
+    assert_close(found, expected, rtol=1e-4, atol=0.1 if options else 1e-5)
     copies = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
     first = more(x[:, :7])
     assert all(torch.equal(more(x[:, :7], each), first) for each in copies)
@@ -104,6 +105,5 @@ def test_differential_is_the_plain_formula():
     rows = (maps[0] - mixed * maps[1]) @ values
     rows = rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.norm.weight * (1 - first)
 
-    torch.testing.assert_close(layer(x), layer.o(rows.transpose(1, 2).reshape(2, N, W)))
-    fresh = DifferentialAttention(W, H, depth=depth)
-    assert abs(fresh.mixing().item() - first) < 0.2
+    assert_close(layer(x), layer.o(rows.transpose(1, 2).reshape(2, N, W)))
+    assert abs(DifferentialAttention(W, H, depth=depth).mixing().item() - first) < 0.2

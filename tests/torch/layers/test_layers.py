@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import regard as rg
 import regard.torch.layers as layers
@@ -89,7 +90,7 @@ def test_torch_compiles_it_whole(name):
     layer, x = made(make)
     dout = torch.randn(2, N, W)
     found = gradients(copy.deepcopy(layer), compiled(call), x, dout)
-    torch.testing.assert_close(found, gradients(layer, call, x, dout))
+    assert_close(found, gradients(layer, call, x, dout))
 
 
 def test_learned_positions_stay_with_the_layer():
@@ -105,7 +106,7 @@ def test_learned_positions_stay_with_the_layer():
         assert torch.equal(other(empty, x), call(layer, x))
     layer.positions.weight = torch.nn.Parameter(-layer.positions.weight.detach())
     assert not torch.equal(call(empty, x), call(layer, x))
-    torch.testing.assert_close(call(layer.double(), x.double()).float(), call(copy.deepcopy(layer).float(), x))
+    assert_close(call(layer.double(), x.double()).float(), call(copy.deepcopy(layer).float(), x))
 
 
 DROPPING = {
@@ -153,7 +154,7 @@ def test_norms_rotation_and_sinks_by_hand():
     logits = torch.cat((q @ k.mT / 2, layer.sinks[:, None].expand(2, 2, N, 3)), -1)
     expected = layer.o((logits.softmax(-1)[..., :N] @ v).transpose(1, 2).reshape(2, N, W))
 
-    torch.testing.assert_close(layer(x), expected)
+    assert_close(layer(x), expected)
 
 
 CACHED = {
@@ -172,7 +173,7 @@ def test_decoding_is_the_whole_prefill(make, cache):
     held = cache()
     with torch.no_grad():
         steps = [layer(part, mask=CAUSAL, cache=held) for part in (x[:, :3], *x[:, 3:].split(1, 1))]
-        torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=CAUSAL))
+        assert_close(torch.cat(steps, 1), layer(x, mask=CAUSAL))
 
 
 FAR = torch.stack((torch.arange(6) ** 2, torch.arange(6) + 3))
@@ -196,7 +197,7 @@ def test_distances_are_those_of_the_positions(kind, encoding):
     long[entries, FAR], seen[entries, FAR] = x, True
     far = layer(long, mask=CAUSAL & rg.table(seen)[rg.batch, rg.key])
     found = layer(x, mask=CAUSAL, positions=FAR)
-    torch.testing.assert_close(found, far[entries, FAR])
+    assert_close(found, far[entries, FAR])
     assert not torch.equal(found[0], layer(x, mask=CAUSAL)[0])
 
 
@@ -206,7 +207,7 @@ def test_a_memory_is_remembered():
     memory = torch.randn(2, 4, 3)
     assert torch.equal(layer(x, layer.remember(memory)), layer(x, memory))
     cut = torch.cat([layer(x[:1], memory[:1, :2]), layer(x[1:], memory[1:])])
-    torch.testing.assert_close(layer(x, memory, mask=rg.lengths([2, 4])), cut)
+    assert_close(layer(x, memory, mask=rg.lengths([2, 4])), cut)
 
 
 def test_one_head_with_masks_of_its_shapes():
@@ -222,8 +223,8 @@ def test_one_head_with_masks_of_its_shapes():
     for mask, allowed in ((padding, padding), (square, square), (CAUSAL, causal)):
         weights = logits.masked_fill(~allowed, -math.inf).softmax(-1).nan_to_num(0)
         out, found = layer(x, mask, return_weights=True)
-        torch.testing.assert_close(found, weights)
-        torch.testing.assert_close(out, layer.o(weights @ layer.v(x)))
+        assert_close(found, weights)
+        assert_close(out, layer.o(weights @ layer.v(x)))
         assert torch.equal(layer(x, mask), out)
 
 

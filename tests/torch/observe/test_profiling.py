@@ -222,8 +222,7 @@ def test_other_threads_are_not_watched():
 
 def test_the_text():
     """The table names layer, engine, sizes, times and shares; a model without attention is told so."""
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
-    found = once(encoder)
+    found = once(nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval())
     lines = [" ".join(line.split()) for line in str(found).splitlines()]
     number = r"[\d.]+ [µm]s"
     assert re.fullmatch(
