@@ -74,8 +74,10 @@ def seen(cache) -> list:
 
 def same(found: list, expected: list) -> None:
     for one, other in zip(found, expected, strict=True):
-        same_bits(one, other) if isinstance(one, np.ndarray) else None
-        assert isinstance(one, np.ndarray) or one == other
+        if isinstance(one, np.ndarray):
+            same_bits(one, other)
+        else:
+            assert one == other
 
 
 @pytest.mark.spread

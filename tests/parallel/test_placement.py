@@ -11,11 +11,13 @@ from regard.parallel.placement import ARRAYS
 from tests.parallel.placements import random_mask
 from tests.support.refusals import refusing
 
+CAUSAL = rg.causal()
+
 
 @pytest.fixture
 def place():
     """A small placement with rows that moved."""
-    return rp.place(3000, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
+    return rp.place(3000, ranks=3, mask=CAUSAL, heads=4, key_heads=2, depth=16, among=["excess"])
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -38,7 +40,7 @@ def test_damaged_files_are_refused(place, tmp_path):
     """No JSON, other JSON, missing parts, ranks that do not exist, pages from a rank that does not hold them."""
     text = place.to_json()
     data = json.loads(text)
-    other = json.loads(rp.place(3000, ranks=3, mask=rg.causal(), heads=4, among=["striped"]).to_json())
+    other = json.loads(rp.place(3000, ranks=3, mask=CAUSAL, heads=4, among=["striped"]).to_json())
     changes = [
         {"regard_placement": 2},
         {"chosen": "striped"},
@@ -91,7 +93,7 @@ def test_the_words(place):
 
 def test_of_many_ranks_the_busiest_are_listed():
     """Eight lines of forty ranks, those with the most time first."""
-    found = rp.explain(rp.place(40 * 256, ranks=40, mask=rg.causal(), among=["contiguous"], peak=1e9))
+    found = rp.explain(rp.place(40 * 256, ranks=40, mask=CAUSAL, among=["contiguous"], peak=1e9))
     lines = str(found).split("\n")
 
     assert "the 8 ranks of 40 with the most time; all are in the data" in lines
@@ -120,7 +122,7 @@ def test_memory():
     """By hand: own q, k and v, and the most of three moments: queries of others travel; a stripe of half the key heads
     is computed, and the next one travels; results return.
     """
-    place = rp.place(3072, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
+    place = rp.place(3072, ranks=3, mask=CAUSAL, heads=4, key_heads=2, depth=16, among=["excess"])
     found = rp.explain(place)
     keys, query, result = 2 * 32 * 2, 4 * 16 * 2, 4 * (16 * 2 + 4)  # bytes of a token
     travel = np.array([[128 * len(place.travel(source, target)) for target in range(3)] for source in range(3)])

@@ -18,11 +18,11 @@ def test_check_refuses_what_does_not_run(name):
     """A model whose forward fails, or never calls regard, is refused, with the part that fails by name."""
     model = built(name, "eager")
     given = accepted(model)
-    with pytest.raises(Refused) as caught:
+    with refusing() as caught:
         check(on(model, "regard"))
     kinds = {type(part).__name__ for part in model.modules()}
     for reason in caught.value.reasons:
-        assert any(kind in reason.given for kind in kinds) and reason.expected and 'eager"' in reason.fix
+        assert any(kind in reason.given for kind in kinds) and 'eager"' in reason.fix
     with torch.no_grad(), pytest.raises((Refused, TypeError)), record(model):
         model(**given)
 

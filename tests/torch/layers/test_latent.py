@@ -14,6 +14,8 @@ import regard as rg
 from regard.torch.layers import DifferentialAttention, LatentAttention, LatentCache
 from tests.support.tensors import unusual
 
+CAUSAL = rg.causal()
+
 N, W = 9, 16
 SIZES = {"kv_rank": 8, "head_dim": 6, "rope_dim": 4, "value_dim": 5}
 HIDDEN = torch.full((N, N), -math.inf).triu(1)[None, None]
@@ -49,7 +51,7 @@ def test_deepseek_says_the_same(version, q_rank):
     x, places = torch.randn(2, N, W), torch.arange(N)[None]
 
     expected = theirs(x, position_embeddings=Rotary(config)(x, places), attention_mask=HIDDEN)[0]
-    found = mine(x, mask=rg.causal())
+    found = mine(x, mask=CAUSAL)
     assert_close(found, expected, rtol=1e-4, atol=1e-5)
     found.square().sum().backward()
     expected.square().sum().backward()
@@ -63,7 +65,7 @@ def test_a_token_costs_its_latent_row(dtype, size):
     """kv_rank + rope_dim numbers for each token and no more, whatever the heads."""
     cache, real = LatentCache(kv_rank=8, rope_dim=4, dtype=dtype, batch=2, pages=2), getattr(torch, dtype)
     with torch.no_grad():
-        latent(dtype=real)(torch.randn(2, 128, W, dtype=real), mask=rg.causal(), cache=cache)
+        latent(dtype=real)(torch.randn(2, 128, W, dtype=real), mask=CAUSAL, cache=cache)
     assert cache.nbytes == 2 * 128 * (8 + 4) * size and cache.lengths.tolist() == [128, 128]
 
 
@@ -76,10 +78,10 @@ def test_the_cache_is_one_like_others(options):
     layer, x, cache = latent(), torch.randn(2, 140, W), LatentCache(8, 4, batch=2, **options)
 
     def more(rows, cache=cache):
-        return layer(rows, mask=rg.causal(), cache=cache)
+        return layer(rows, mask=CAUSAL, cache=cache)
 
     found = torch.cat([more(part) for part in x.split([133, 7], 1)], 1)
-    expected = layer(x, mask=rg.causal() & rg.window(options.get("window")))
+    expected = layer(x, mask=CAUSAL & rg.window(options.get("window")))
     assert_close(found, expected, rtol=1e-4, atol=0.1 if options else 1e-5)
     copies = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
     first = more(x[:, :7])
