@@ -45,7 +45,6 @@ def until(word, text):
     return text[: next((end for end in range(2, len(text)) if text[end - 2 : end] == word), len(text))]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "parts",
     [

@@ -82,7 +82,6 @@ def test_what_fails_changes_nothing():
     same(seen(cache), before)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_cache_of_tensors_is_the_cache(window):
     """Appended to in any lengths, truncated, dropped from and reordered, it attends as rg.KVCache does, padding and

@@ -54,7 +54,6 @@ def test_autograd_and_compiled_programs():
     assert all(map(torch.equal, graded, eager[1:4]))
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["query_start", "batch_start", "head_start"])
 def test_a_compiled_program_takes_any_start(name):
     """After two starts, another one needs no other program, and computes with that start."""
