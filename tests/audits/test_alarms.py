@@ -10,7 +10,7 @@ from bench.audit_alarms import __main__ as alarms
 from bench.audit_alarms.written import Attention, Differential, LowerRight, Pooled, PreviousToken, TalkingHeads
 from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
-from tests.audits.small_audits import checked, healthy
+from tests.audits.small_audits import audited, checked, healthy
 
 X = torch.randn(1, 13, 16, generator=torch.Generator().manual_seed(0))
 
@@ -29,7 +29,7 @@ def test_weights_that_are_combined_after_the_softmax(kind):
     """They may be negative and need not sum to 1; keys that are masked have none all the same."""
     for depth in (4, 8):
         model, x = kind(2, depth, fused=False), torch.randn(1, 13, 2 * depth)
-        healthy(audit(model.eval(), inputs=x, causal=True), "weights")
+        healthy(audited(model, x, checks=None), "weights")
 
 
 def test_weights_that_are_only_scaled_or_masked_after_the_softmax_are_faulty():
@@ -39,7 +39,7 @@ def test_weights_that_are_only_scaled_or_masked_after_the_softmax_are_faulty():
         def mix(self, weights):
             return weights * (torch.arange(weights.shape[-1]) % 3 > 0)
 
-    found = audit(Masked(2, 8, fused=False).eval(), inputs=X, checks=["weights"])
+    found = audited(Masked(2, 8, fused=False), X, None, ["weights"])
 
     assert [each.severity for each in found.findings] == ["fault"], str(found)
 
@@ -56,8 +56,7 @@ def test_causal_biases_of_torch(rows):
 @pytest.mark.parametrize("strength", [30.0, 200.0])
 def test_a_clean_previous_token_head_is_not_saturated(strength):
     """It selects by position; random q and k of the same size are, and the scale is blamed only where it is 1."""
-    model = PreviousToken(True, strength).eval()
-    healthy(audit(model, inputs=torch.randn(1, 17, 8), checks=["saturated"]), "saturated")
+    healthy(audited(PreviousToken(True, strength), torch.randn(1, 17, 8), None, ["saturated"]), "saturated")
 
     for scale in (None, 1.0):
         attend = functools.partial(functional.scaled_dot_product_attention, scale=scale)
@@ -147,7 +146,7 @@ def test_a_skipped_layer_is_found_among_layers_that_differ(kind, given):
     layers = list(map(kind, given))
     model = torch.nn.Sequential(*layers)
 
-    healthy(audit(model.eval(), inputs=X, checks=["arrived"]), "arrived")
+    healthy(audited(model, X, None, ["arrived"]), "arrived")
 
     layers[3].forward = lambda x: layers[3].o(x)
     (found,) = audit(model, inputs=X, checks=["arrived"]).findings
@@ -227,6 +226,6 @@ def test_rows_of_models_that_round_their_length_up():
         def forward(self, x):
             return super().forward(functional.pad(x, (0, 0, 0, -x.shape[1] % 4)))
 
-    found = audit(Rounding(2, 8, causal=False).eval(), inputs=X[:, :12], causal=True, checks=["future-leak"])
+    found = audited(Rounding(2, 8, causal=False), X[:, :12], checks=["future-leak"])
 
     assert checked(found.findings) == {"future-leak"}, str(found)

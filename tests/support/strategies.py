@@ -276,7 +276,7 @@ def scores(draw, dims: Dims, steps: int = 2) -> Expr:
         elif name == "scaled":
             x = x * draw(offsets(dims))
         else:
-            x = rg.where(draw(masks(dims, 0)), x, draw(st.one_of(offsets(dims), bends(x))))
+            x = rg.where(draw(masks(dims, 0)), x, draw(offsets(dims) | bends(x)))
     # A removed key stays removed, so −inf comes last: a function of −inf may be NaN.
     return rg.where(draw(masks(dims, 1)), x, float("-inf")) if draw(st.integers(0, 4)) == 0 else x
 
@@ -309,9 +309,9 @@ def problems(draw, dtypes=(np.float32, np.float64), rows: int = 40, depth: int =
     return Case(
         {
             **arrays,
-            "mask": draw(st.one_of(st.none(), masks(dims), masks(dims))),
-            "score": draw(st.one_of(st.none(), scores(dims))),
-            "scale": draw(among(None, None, 0.5, -0.25, 0.0)),
+            "mask": draw(st.none() | masks(dims)),
+            "score": draw(st.none() | scores(dims)),
+            "scale": draw(among(None, 0.5, -0.25, 0.0)),
             "query_start": start,
             "sinks": None if sink_shape is None else draw(normal(sink_shape, dtype)),
         },
