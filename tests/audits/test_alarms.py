@@ -11,8 +11,9 @@ from bench.audit_alarms.written import Attention, Differential, LowerRight, Pool
 from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
 from tests.audits.small_audits import audited, checked, healthy
+from tests.support.tensors import normal
 
-X = torch.randn(1, 13, 16, generator=torch.Generator().manual_seed(0))
+X = normal(1, 13, 16)
 
 
 @pytest.mark.one_in(4)

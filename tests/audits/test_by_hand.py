@@ -9,8 +9,9 @@ import regard as rg
 from regard.lens.look import look
 from tests.audits.small_audits import ByHand, audited, healthy
 from tests.support.runs import alarms, checks, sdpa
+from tests.support.tensors import normal
 
-X = torch.randn(1, 12, 32, generator=torch.Generator().manual_seed(0))
+X = normal(1, 12, 32)
 
 
 def weighted(part):

@@ -23,14 +23,13 @@ HEALTHY = {
         "mixtral",
         "mpt",
         "opt",
-        "phi3",
         "qwen2",
         "qwen3",
         "qwen3_moe",
     ],
-    "text encoder": ["albert", "bert", "deberta-v2", "distilbert", "electra", "esm", "modernbert", "mpnet", "roberta"],
+    "text encoder": ["albert", "bert", "deberta-v2", "distilbert", "esm", "modernbert", "roberta"],
     "encoder–decoder": ["bart", "dia", "m2m_100", "marian", "pegasus", "t5"],
-    "other": ["beit", "deit", "dinov2", "hubert", "fnet", "siglip_vision_model", "vit", "wav2vec2", "whisper"],
+    "other": ["beit", "dinov2", "hubert", "fnet", "siglip_vision_model", "vit", "wav2vec2", "whisper"],
 }
 
 

@@ -6,8 +6,9 @@ import torch
 from bench.audit_alarms.written import Conditioned, FixedLength, Padded, Pooled
 from regard.audits import audit
 from tests.audits.small_audits import audited, checked, healthy
+from tests.support.tensors import normal
 
-X = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0))
+X = normal(1, 12, 16)
 GIVEN = {"given": {"x": X, "attention_mask": torch.ones(1, 12)}, "not given": {"x": X}}
 
 
