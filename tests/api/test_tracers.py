@@ -277,7 +277,7 @@ def test_a_saved_program(tmp_path):
         import torch, regard as rg, regard.torch
         program = torch.export.load({str(tmp_path / "program.pt2")!r}).module()
         torch.save(program(*torch.load({str(tmp_path / "given.pt")!r})), {str(tmp_path / "out.pt")!r})
-        print((CAUSAL & rg.window(4)).digest, rg.alibi(8).digest)
+        print((rg.causal() & rg.window(4)).digest, rg.alibi(8).digest)
         """)
 
     assert torch.equal(torch.load(tmp_path / "out.pt"), rg.attention(*given, **rule))
