@@ -51,14 +51,14 @@ def test_finite_numbers_that_leave_no_weight_are_a_mask(low, dtype, attend):
     it. In bfloat16 −10⁴ is −9984.
     """
 
-    def audited(diagonal):
+    def found(diagonal):
         added = torch.full((20, 20), low, dtype=dtype).triu(diagonal)
         model = ByHand(lambda q, k, v: attend(q, k, v, attn_mask=added)).to(dtype)
         return audited(model, torch.randn(1, 20, 32, dtype=dtype), checks=["mask"]).findings
 
-    (wrong,) = audited(2)
+    (wrong,) = found(2)
 
-    assert len(audited(1)) == (low > -100)
+    assert len(found(1)) == (low > -100)
     assert wrong.severity == "fault" and (low > -1e4 or "the diagonal is off by one" in wrong.cause)
 
 
