@@ -16,9 +16,18 @@ def kvq(batch, keys, rows):
     return *kv(batch, keys), normal(batch, H, rows, D, seed=3)
 
 
+def rows_of(chosen, *arrays) -> list:
+    """Some rows of each of the arrays."""
+    return [each[:, :, chosen] for each in arrays]
+
+
+def empty(**options) -> rg.KVCache:
+    return rg.KVCache(G, D, E, **options)
+
+
 def filled(k, v, rows=None, **options) -> rg.KVCache:
     """A cache after one append."""
-    cache = rg.KVCache(G, D, E, **{"batch": len(k)} | options)
+    cache = empty(**{"batch": len(k)} | options)
     cache.append(k, v, rows=rows)
     return cache
 

@@ -17,13 +17,13 @@ import regard as rg
 import regard.torch as rt
 from tests.api.test_tracers import OTHERS
 from tests.support.lanes import sweep
+from tests.support.tensors import compiled, normal, qkv
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
-GENERATOR = torch.Generator().manual_seed(0)
-doc = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+doc = torch.arange(9) // 3
 npdoc = doc.numpy()
-slopes = torch.rand(H, generator=GENERATOR)
-bias = torch.randn(H, Q, K, generator=GENERATOR)
+slopes = normal(H)
+bias = normal(H, Q, K)
 ln = torch.tensor([7, 9])
 cap = torch.tensor(3.0)
 W, T, F, A = rg.causal() & rg.window(4), rg.table(doc), rg.documents(doc), rg.alibi(slopes)
@@ -71,9 +71,7 @@ RULES = {
 
 
 def tensors():
-    generator = torch.Generator().manual_seed(1)
-    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, D)
-    return [torch.randn(shape, generator=generator) for shape in shapes]
+    return qkv(Q=Q, K=K, D=D, E=D)
 
 
 def silent(call, *given):
@@ -92,10 +90,8 @@ def test_rules_in_one_graph(rules, capfd):
         return torch.cat([out, lse[..., None]], -1)
 
     given = tensors()
-    torch._dynamo.reset()
-    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
 
-    assert torch.equal(silent(compiled, *given), program(*given))
+    assert torch.equal(silent(compiled(program), *given), program(*given))
     assert "Exception ignored" not in capfd.readouterr().err
 
 
@@ -129,12 +125,11 @@ def test_training_in_one_graph(backend, dynamic):
     """
     torch.manual_seed(0)
     model = Model()
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, backend=backend, dynamic=dynamic)
+    other = compiled(model, backend=backend, dynamic=dynamic)
     for ids in (doc, doc.flip(0), doc // 2):
         x = torch.randn(B, H, K, D)
         found = []
-        for step in (model, compiled):
+        for step in (model, other):
             model.zero_grad()
             out = step(x, ids)
             out.square().sum().backward()
@@ -150,11 +145,10 @@ def test_sizes_in_rules():
     def call(q, rule):
         return rg.attention(q, q, q, mask=rule, score=rg.alibi(q.shape[-3]))
 
-    torch._dynamo.reset()
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    found = compiled(call)
     for heads, width in ((4, 2), (8, 2), (6, 3), (4, 4)):
         given = torch.randn(2, heads, 9, D), rg.window(0, width)
-        assert torch.equal(compiled(*given), call(*given))
+        assert torch.equal(found(*given), call(*given))
 
 
 COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
@@ -187,11 +181,10 @@ def test_a_rule_compares_a_position_with_a_size(place, compare, dynamic):
         rule = SIZES[place](compare, q.shape[-2])
         return rg.attention(q, q, q, mask=rule if callable(rule) else rule | (rg.key == rg.query))
 
-    torch._dynamo.reset()
-    compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend=backend)
+    found = compiled(call, dynamic=dynamic, backend=backend)
     for rows in (5, 6, 7, 12):
         q = torch.randn(2, 4, rows, D)
-        assert torch.equal(compiled(q), call(q)), rows
+        assert torch.equal(found(q), call(q)), rows
     if place != "an exponent":  # where small ones are products
         assert len(programs) == (1 if dynamic else 2)
 
@@ -253,10 +246,9 @@ REFUSED = {
 def test_what_is_refused(program):
     """The compiled call raises what the eager call raises, or torch's error with that sentence."""
     call, message = REFUSED[program]
-    torch._dynamo.reset()
 
     with pytest.raises((rg.Refused, torch._dynamo.exc.Unsupported), match=message):
-        torch.compile(call, fullgraph=True, backend="aot_eager")(torch.randn(2, 4, 9, D))
+        compiled(call)(torch.randn(2, 4, 9, D))
 
 
 @pytest.mark.one_in(3)
@@ -268,9 +260,7 @@ def test_what_is_no_operator_splits_the_graph(name, capfd):
     def program(q):
         return OTHERS[name](q) + 1
 
-    torch._dynamo.reset()
-    assert torch.equal(silent(torch.compile(program, backend="aot_eager"), q), program(q))
+    assert torch.equal(silent(compiled(program, fullgraph=False), q), program(q))
     assert "Exception ignored" not in capfd.readouterr().err
-    torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match=f"regard: {name}.* cannot be in a graph"):
-        torch.compile(program, backend="aot_eager", fullgraph=True)(q)
+        compiled(program)(q)

@@ -1,11 +1,13 @@
 """Explain: what it says is what `attention` would do, and it computes nothing."""
 
 import numpy as np
-import pytest
 
 import regard as rg
 from regard.api.explain import explain
 from regard.engines.dispatch import choose
+from tests.support.refusals import refusing
+
+CAUSAL = rg.causal()
 
 
 def test_parts_and_text():
@@ -13,9 +15,7 @@ def test_parts_and_text():
     picture.
     """
     q, k = np.zeros((2, 4, 128, 8), np.float32), np.zeros((2, 2, 128, 8), np.float32)
-    found = explain(
-        q, k, k, mask=rg.causal() & rg.window(40), score=rg.softcap(30.0), scale=0.5, sinks=np.zeros((4, 2))
-    )
+    found = explain(q, k, k, mask=CAUSAL & rg.window(40), score=rg.softcap(30.0), scale=0.5, sinks=np.zeros((4, 2)))
     assert (found.engine, found.why) == choose(found.problem)
     assert found.cost.allowed == 2 * 4 * (40 * 41 // 2 + 88 * 40)
     text = str(found)
@@ -29,11 +29,6 @@ def test_parts_and_text():
         "2 in the denominator",
         found.engine,
         found.why[0],
-        "tiles   full",
-        "mixed",
-        "empty",
-        "FLOP",
-        "extra",
         str(found.plan),
         str(found.cost),
         found.plan.diagram(),
@@ -44,11 +39,11 @@ def test_parts_and_text():
 def test_the_engine_is_the_one_that_would_run():
     """A named engine is explained or refused as `attention` would; one without tiles says that it visits everything."""
     q = np.zeros((1, 1, 8, 4))
-    found = explain(q, q, q, mask=rg.causal(), engine="reference")
+    found = explain(q, q, q, mask=CAUSAL, engine="reference")
     assert found.engine == "reference" and "visits the whole matrix" in str(found)
-    with pytest.raises(rg.Refused, match="no such engine"):
+    with refusing("no such engine"):
         explain(q, q, q, engine="fastest")
-    with pytest.raises(rg.Refused, match="explain: q and k differ in depth"):
+    with refusing("explain: q and k differ in depth"):
         explain(q, q[..., :2], q)
 
 
@@ -56,20 +51,20 @@ def test_positions():
     """The text has the positions of the rows, per batch entry too."""
     q, k = np.zeros((2, 1, 3, 4), np.float32), np.zeros((2, 1, 10, 4), np.float32)
     assert "row 0 at position 7" in str(explain(q, k, k))
-    assert "row 0 at position 2 … 5, by batch entry" in str(explain(q, k, k, mask=rg.causal(), query_start=[5, 2]))
-    assert "batch entry 0, head 0" in str(explain(q, k, k, mask=rg.causal(), query_start=[5, 2]))
+    assert "row 0 at position 2 … 5, by batch entry" in str(explain(q, k, k, mask=CAUSAL, query_start=[5, 2]))
+    assert "batch entry 0, head 0" in str(explain(q, k, k, mask=CAUSAL, query_start=[5, 2]))
 
 
 def test_nothing_to_do():
     """A call without rows is explained too."""
     q, k = np.zeros((0, 4), np.float32), np.zeros((5, 4), np.float32)
-    text = str(explain(q, k, k, mask=rg.causal()))
+    text = str(explain(q, k, k, mask=CAUSAL))
     assert "0 allowed" in text and "█" not in text
 
 
 def test_a_long_row_is_explained_without_its_matrix():
     """A hundred thousand rows are explained at once: the matrix would take 40 GB."""
     q = np.broadcast_to(np.zeros((), np.float32), (1, 1, 100_000, 64))
-    found = explain(q, q, q, mask=rg.causal())
+    found = explain(q, q, q, mask=CAUSAL)
     assert found.cost.weights == 40_000_000_000 and "40 GB" in str(found)
     assert found.cost.allowed == 100_000 * 100_001 // 2 and found.cost.extra < 2_000_000

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard import Refused
 from tests.api.caches import D, E, G, H, filled, kv
 from tests.support.engines import normal
+from tests.support.refusals import refusal, refusing
 
 
 def cached(**kwargs):
@@ -155,9 +155,7 @@ KVCache: no such sequence
 @pytest.mark.parametrize(("build", "words"), WORDS, ids=[words.split("\n")[0] for _, words in WORDS])
 def test_wording(build, words):
     """The words of a refusal are part of the interface, and all reasons come at once."""
-    with pytest.raises(Refused) as caught:
-        build()
-    assert str(caught.value) == words
+    assert refusal(build) == words
 
 
 def test_a_row_whose_keys_were_given_back_is_refused():
@@ -172,7 +170,7 @@ KVCache.attend: a row attends to keys that were released
   given     sequence 1: a window from position 255
   expected  positions from 256
   fix       attend these rows before appending more$"""
-    with pytest.raises(Refused, match=words):
+    with refusing(words):
         cache.attend(q, query_start=[299, 264])
 
 

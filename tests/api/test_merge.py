@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard import Refused
 from tests.api.caches import same_arrays
 from tests.support.engines import normal, same_bits
+from tests.support.refusals import refusal, refusing, whats
 
 APART = """\
 merge: the parts differ in shape
@@ -75,7 +75,8 @@ def test_tensors_and_their_gradients():
     """Tensors give what arrays give, in any float dtype, and gradients flow through, past rows that some part did not
     see.
     """
-    torch = pytest.importorskip("torch")
+    import torch
+
     arrays = [(normal(4, 3, seed=n), normal(4, seed=9 + n)) for n in range(3)]
     tensors = [tuple(map(torch.tensor, part)) for part in arrays]
     arrays[0][1][2] = -np.inf
@@ -95,7 +96,8 @@ def test_tensors_and_their_gradients():
 
 def test_a_row_that_no_part_saw_has_gradient_zero():
     """The gradients of an empty row are 0, not NaN."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     part = torch.zeros(1, 2, requires_grad=True), torch.full((1,), -torch.inf, requires_grad=True)
     rg.merge([part, part])[0].sum().backward()
     assert [each.grad.tolist() for each in part] == [[[0, 0]], [0]]
@@ -104,16 +106,12 @@ def test_a_row_that_no_part_saw_has_gradient_zero():
 def test_wrong_parts_are_refused_with_all_reasons():
     """Every part that cannot be merged is named, and what differs between the others."""
     out, lse = np.zeros((2, 3, 4), np.float32), np.zeros((2, 3), np.float32)
-    with pytest.raises(Refused) as caught:
-        rg.merge([(out, lse), out, (out, lse[0]), (out.astype(int), lse)])
-    assert [reason.what for reason in caught.value.reasons] == [
+    assert whats(rg.merge, [(out, lse), out, (out, lse[0]), (out.astype(int), lse)]) == [
         "part 1 is not a pair of arrays",
         "part 2: lse does not fit out",
         "part 3 is not floating-point",
         "the parts differ in dtype or kind",
     ]
-    with pytest.raises(Refused) as caught:
-        rg.merge([(out, lse), (out[:, :2], lse[:, :2]), (out.astype(np.float64), lse)])
-    assert str(caught.value) == APART
-    with pytest.raises(Refused, match="parts is empty"):
+    assert refusal(rg.merge, [(out, lse), (out[:, :2], lse[:, :2]), (out.astype(np.float64), lse)]) == APART
+    with refusing("parts is empty"):
         rg.merge([])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 
 import regard as rg
-from regard import Refused
 from tests.api.caches import same_arrays
 from tests.support.engines import DTYPES, qkv
 from tests.support.lanes import examples
+from tests.support.refusals import refusal, refusing
 from tests.support.strategies import problems
 
 
@@ -21,8 +21,7 @@ from tests.support.strategies import problems
 @given(problems())
 def test_a_part_of_all_keys_is_the_call(case):
     """attention_part(…).result(sinks) has the bits of attention_with_lse, whatever the problem."""
-    rules = {name: value for name, value in case.kwargs.items() if name != "sinks"}
-    part = rg.attention_part(**rules)
+    part = rg.attention_part(**{name: value for name, value in case.kwargs.items() if name != "sinks"})
     assert part.maximum.shape == part.total.shape == part.values.shape[:-1]
     for one, other in zip(rg.attention_with_lse(**case.kwargs), part.result(case.kwargs.get("sinks")), strict=True):
         assert one.dtype == other.dtype
@@ -60,7 +59,8 @@ def test_parts_travel():
 
 def test_tensors():
     """Tensors in, tensors out, in the dtypes of the call."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     q, k, v = (torch.from_numpy(each).bfloat16() for each in qkv())
     nothing, part = (rg.attention_part(q, k, v, mask=rg.key < size) for size in (0, 99))
     assert part.values.dtype == torch.float32
@@ -69,7 +69,7 @@ def test_tensors():
         rg.attention_with_lse(q, k, v, sinks=np.zeros(2)),
     )
     assert all(map(torch.equal, found, expected))
-    with pytest.raises(Refused, match="gradients"):
+    with refusing("gradients"):
         rg.attention_part(q.requires_grad_(), k, v)
 
 
@@ -111,12 +111,6 @@ merge: this is not a list of parts
   fix       put them in a list"""
 
 
-def message(call) -> str:
-    with pytest.raises(Refused) as error:
-        call()
-    return str(error.value)
-
-
 def test_refusals():
     """All reasons at once, word for word."""
     q, k, v = qkv()
@@ -130,10 +124,9 @@ def test_refusals():
         (lambda: rg.merge(part), NO_LIST),
         (lambda: rg.attention_part(q[..., :0], k[..., :0], v), NO_DEPTH),
     ):
-        assert message(call) == words
-    assert "given     NoneType" in message(lambda: rg.merge(None))
-    assert "sinks do not fit the heads" in message(lambda: part.result(sinks=np.zeros(3)))
-    assert "differ in dtype" in message(lambda: rg.merge([part, wide]))
+        assert refusal(call) == words
+    assert "sinks do not fit the heads" in refusal(lambda: part.result(sinks=np.zeros(3)))
+    assert "differ in dtype" in refusal(lambda: rg.merge([part, wide]))
 
 
 BROKEN_PARTS = [
@@ -148,7 +141,7 @@ BROKEN_PARTS = [
 def test_what_is_no_part_is_refused(changed, words):
     """A unit that is no positive finite number; a list, a single number, nothing; and a dtype that is no name."""
     part = rg.attention_part(*qkv())
-    assert words in message(lambda: dataclasses.replace(part, **changed))
+    assert words in refusal(lambda: dataclasses.replace(part, **changed))
 
 
 def test_any_kind_of_number_is_a_unit():
@@ -160,12 +153,13 @@ def test_any_kind_of_number_is_a_unit():
 
 def test_gradients_are_refused_and_not_lost():
     """Sinks and parts that require gradients, which no part computes; and arrays mixed with tensors."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     part = rg.attention_part(*map(torch.from_numpy, qkv()))
     learned = dataclasses.replace(part, maximum=part.maximum.clone().requires_grad_())
-    assert "sinks requires gradients" in message(lambda: part.result(sinks=torch.zeros(2, requires_grad=True)))
-    assert "the part requires gradients" in message(learned.result)
-    assert "part 1 requires gradients" in message(lambda: rg.merge([part, learned]))
+    assert "sinks requires gradients" in refusal(lambda: part.result(sinks=torch.zeros(2, requires_grad=True)))
+    assert "the part requires gradients" in refusal(learned.result)
+    assert "part 1 requires gradients" in refusal(lambda: rg.merge([part, learned]))
     with torch.no_grad():
         rg.merge([part, learned])
-    assert "differ in kind" in message(lambda: rg.merge([part, rg.attention_part(*qkv())]))
+    assert "differ in kind" in refusal(lambda: rg.merge([part, rg.attention_part(*qkv())]))

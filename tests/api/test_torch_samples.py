@@ -1,13 +1,11 @@
-"""torch's own samples of attention: what its test suite calls SDPA with, computed by regard; and in a layer of it."""
+"""torch's own samples of attention: what its test suite calls SDPA with, computed by regard."""
 
-import copy
 import math
 
 import pytest
 import torch
 
 import regard as rg
-import regard.torch as rt
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -71,14 +69,3 @@ def results(function, sample, dtype, grad):
     leaves = [each.requires_grad_(grad) for each in given[:3]]
     out = function(*leaves, *given[3:], **kwargs)
     return [out.detach(), *(torch.autograd.grad(out.square().sum(), leaves) if grad else ())]
-
-
-def test_in_layers_of_torch():
-    """torch's decoder layer, which attends twice, gives the same results with regard's layers in place of its own."""
-    torch.manual_seed(0)
-    theirs = torch.nn.TransformerDecoderLayer(16, 4, 32, dropout=0.0, batch_first=True).double()
-    mine = copy.deepcopy(theirs)
-    for name in ("self_attn", "multihead_attn"):
-        setattr(mine, name, rt.MultiHeadAttention.of(getattr(theirs, name)))
-    given = *torch.randn(2, 2, 5, 16, dtype=torch.float64), torch.ones(5, 5, dtype=torch.bool).triu(1)
-    torch.testing.assert_close(mine(*given), theirs(*given), rtol=1e-9, atol=1e-10)

@@ -1,34 +1,14 @@
-"""What the tests of audits share: arrays of one call, and tiny random models."""
+"""What the tests of audits share: arrays of one call, random numbers, and one thread."""
 
-import numpy as np
 import pytest
 
-
-@pytest.fixture(scope="module")
-def models():
-    """Tiny random models by name, made once, with inputs of 12 tokens."""
-    import torch
-
-    from regard.torch.hf.tiny_models import tiny_model
-
-    made = {}
-
-    def model(name):
-        if name not in made:
-            torch.manual_seed(0)
-            made[name] = tiny_model(name)
-        ids = torch.randint(3, 50, (1, 12), generator=torch.Generator().manual_seed(1))
-        given = {"input_ids": ids}
-        return made[name], given | ({"decoder_input_ids": ids.flip(1)} if name == "t5" else {})
-
-    return model
+from tests.support.engines import normal
 
 
 @pytest.fixture
 def arrays():
     """q (4, 24, 16), k and v (2, 24, 16)."""
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((4, 24, 16), np.float32), *rng.standard_normal((2, 2, 24, 16), np.float32)
+    return normal(4, 24, 16), *normal(2, 2, 24, 16, seed=1)
 
 
 @pytest.fixture(autouse=True)

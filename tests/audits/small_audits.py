@@ -11,6 +11,11 @@ def checked(results):
     return {each.check for each in results}
 
 
+def healthy(found, *passed):
+    """Fails unless an audit has no fault and no warning, and these checks passed."""
+    assert found.healthy and {*passed} <= checked(found.passed), str(found)
+
+
 def audited(model, inputs=None, causal=True, checks=BEHAVIOUR):
     """The audit of a model in evaluation mode, by default of a causal one of tokens."""
     return audit(model.eval(), inputs=words() if inputs is None else inputs, causal=causal, checks=checks)

@@ -6,33 +6,31 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bench.audit_alarms.__main__ import healthy
+from bench.audit_alarms import __main__ as alarms
 from bench.audit_alarms.written import Attention, Differential, LowerRight, Pooled, PreviousToken, TalkingHeads
 from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
-from tests.audits.small_audits import checked
+from tests.audits.small_audits import audited, checked, healthy
+from tests.support.tensors import normal
 
-X = torch.randn(1, 13, 16, generator=torch.Generator().manual_seed(0))
+X = normal(1, 13, 16)
 
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("number", [n for n in range(1000, 1048) if n % 3])
 def test_random_healthy_models(number):
     """Models of `bench.audit_alarms`, which are not held back."""
-    _, model, arguments = healthy(number)
+    _, model, arguments = alarms.healthy(number)
 
-    found = audit(model, **arguments)
-
-    assert found.healthy, str(found)
+    healthy(audit(model, **arguments))
 
 
 @pytest.mark.parametrize("kind", [TalkingHeads, Differential])
 def test_weights_that_are_combined_after_the_softmax(kind):
     """They may be negative and need not sum to 1; keys that are masked have none all the same."""
     for depth in (4, 8):
-        found = audit(kind(2, depth, fused=False).eval(), inputs=torch.randn(1, 13, 2 * depth), causal=True)
-
-        assert found.healthy and "weights" in checked(found.passed), str(found)
+        model, x = kind(2, depth, fused=False), torch.randn(1, 13, 2 * depth)
+        healthy(audited(model, x, checks=None), "weights")
 
 
 def test_weights_that_are_only_scaled_or_masked_after_the_softmax_are_faulty():
@@ -42,7 +40,7 @@ def test_weights_that_are_only_scaled_or_masked_after_the_softmax_are_faulty():
         def mix(self, weights):
             return weights * (torch.arange(weights.shape[-1]) % 3 > 0)
 
-    found = audit(Masked(2, 8, fused=False).eval(), inputs=X, checks=["weights"])
+    found = audited(Masked(2, 8, fused=False), X, None, ["weights"])
 
     assert [each.severity for each in found.findings] == ["fault"], str(found)
 
@@ -52,16 +50,14 @@ def test_causal_biases_of_torch(rows):
     """torch's biases are tensors without contents; their diagonal is recorded, and every check runs."""
     model = LowerRight(2, 8).eval()
     model.rows = rows
-    found = audit(model, inputs=X)
 
-    assert found.healthy and {"determinism", "mask"} <= checked(found.passed), str(found)
+    healthy(audit(model, inputs=X), "determinism", "mask")
 
 
 @pytest.mark.parametrize("strength", [30.0, 200.0])
 def test_a_clean_previous_token_head_is_not_saturated(strength):
     """It selects by position; random q and k of the same size are, and the scale is blamed only where it is 1."""
-    found = audit(PreviousToken(True, strength).eval(), inputs=torch.randn(1, 17, 8), checks=["saturated"])
-    assert checked(found.passed) == {"saturated"}, str(found)
+    healthy(audited(PreviousToken(True, strength), torch.randn(1, 17, 8), None, ["saturated"]), "saturated")
 
     for scale in (None, 1.0):
         attend = functools.partial(functional.scaled_dot_product_attention, scale=scale)
@@ -151,7 +147,7 @@ def test_a_skipped_layer_is_found_among_layers_that_differ(kind, given):
     layers = list(map(kind, given))
     model = torch.nn.Sequential(*layers)
 
-    assert checked(audit(model.eval(), inputs=X, checks=["arrived"]).passed) == {"arrived"}
+    healthy(audited(model, X, None, ["arrived"]), "arrived")
 
     layers[3].forward = lambda x: layers[3].o(x)
     (found,) = audit(model, inputs=X, checks=["arrived"]).findings
@@ -166,9 +162,7 @@ def test_outputs_by_keys_that_are_no_strings(keys):
         def forward(self, x):
             return {key: super(Keyed, self).forward(x) for key in keys}
 
-    found = audit(Keyed(2, 8).eval(), inputs=X)
-
-    assert found.healthy and "future-leak" in checked(found.passed), str(found)
+    healthy(audit(Keyed(2, 8).eval(), inputs=X), "future-leak")
 
 
 @pytest.mark.parametrize("added", ["the scores before", "a bias"])
@@ -222,7 +216,7 @@ def test_as_many_classes_as_tokens(causal, masked, pooling):
 
     found = audit(module.eval(), inputs=inputs, causal=causal)
 
-    assert found.healthy and {"padding-leak", "batch-dependence"} <= checked(found.passed), str(found)
+    healthy(found, "padding-leak", "batch-dependence")
     assert "future-leak" in checked(found.skipped)
 
 
@@ -233,6 +227,6 @@ def test_rows_of_models_that_round_their_length_up():
         def forward(self, x):
             return super().forward(functional.pad(x, (0, 0, 0, -x.shape[1] % 4)))
 
-    found = audit(Rounding(2, 8, causal=False).eval(), inputs=X[:, :12], causal=True, checks=["future-leak"])
+    found = audited(Rounding(2, 8, causal=False), X[:, :12], checks=["future-leak"])
 
     assert checked(found.findings) == {"future-leak"}, str(found)

@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+import torch.nn.attention.flex_attention as flex
 
 import regard as rg
 from regard.audits import audit
 from regard.audits.difference import ALLOWED
 from regard.audits.make_subject import from_module, from_transformers
-from regard.cli import app
 from regard.lens.look import look
-from tests.audits.small_audits import audited, checked
+from tests.audits.small_audits import audited, checked, healthy
+from tests.support.command import done, refused, regard
+from tests.support.engines import normal
 from tests.support.small_model import BEHAVIOUR, LENGTH, Small, tiny, words
 
 
@@ -44,13 +45,12 @@ def test_rounding_within_a_fused_layer_is_no_leak(seed):
 
     found = audited(layer, torch.randn(1, 24, 64), None, ["padding-leak", "batch-dependence"])
 
-    assert checked(found.passed) == {"padding-leak", "batch-dependence"}, str(found)
+    healthy(found, "padding-leak", "batch-dependence")
     assert torch.backends.mha.get_fastpath_enabled() is fused
 
 
 def test_flex_attention_runs_in_an_audit_and_after_it():
     """The perturbed runs do not make torch skip FlexAttention's frame, which would break it in the whole process."""
-    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
 
     class Block(torch.nn.Module):
         def forward(self, x):
@@ -65,12 +65,11 @@ def test_flex_attention_runs_in_an_audit_and_after_it():
 
 def test_a_leak_below_rounding_is_no_finding():
     """What the outputs would move by rounding alone passes, whatever makes it; what is beyond does not."""
-    subject = from_module(Small().eval(), words(), True)
-    limit = ALLOWED * subject.rounding["output"]
+    limit = ALLOWED * from_module(Small().eval(), words(), True).rounding["output"]
 
-    for size, healthy in ((limit / 2, True), (limit * 50, False)):
+    for size, silent in ((limit / 2, True), (limit * 50, False)):
         model = Small(after=lambda x, size=size: x + size * x.flip(1) / 4)
-        assert audited(model, checks=["future-leak"]).healthy == healthy
+        assert audited(model, checks=["future-leak"]).healthy == silent
 
 
 def test_near_equal_choices_are_no_fault():
@@ -80,9 +79,7 @@ def test_near_equal_choices_are_no_fault():
         off = x.sum((1, 2), keepdim=True) - x.flip(2).sum((1, 2), keepdim=True)
         return torch.where(off * (x.shape[1] % 2 - 0.5) > 0, x, -x)
 
-    found = audited(Small(after=chosen), words(8), causal=None, checks=["padding-leak", "batch-dependence"])
-
-    assert found.healthy, str(found)
+    healthy(audited(Small(after=chosen), words(8), causal=None, checks=["padding-leak", "batch-dependence"]))
 
 
 # --- what can be given
@@ -103,7 +100,7 @@ def test_a_function_of_q_k_v(diagonal):
 
 def test_a_run_and_its_folder(tmp_path):
     """A recorded run and the folder it was saved in are audited alike, by the checks of runs alone."""
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 9, 8), dtype=np.float32)
+    q, k = normal(2, 2, 9, 8)
     run = look(q, k=k, mask=rg.causal())
     run.save(tmp_path / "run")
 
@@ -131,14 +128,13 @@ def test_the_command_says_what_is_wrong(tmp_path):
     with torch.no_grad():
         model.model.layers[1].input_layernorm.weight.fill_(torch.nan)
     model.save_pretrained(tmp_path / "ill")
-    runner = CliRunner()
 
-    healthy = runner.invoke(app, ["audit", str(tmp_path / "healthy")])
-    ill = runner.invoke(app, ["audit", str(tmp_path / "ill"), "--checks", "finite", "--json"])
+    well = done("audit", tmp_path / "healthy")
+    status, ill, _ = regard("audit", tmp_path / "ill", "--checks", "finite", "--json")
 
-    assert healthy.exit_code == 0 and "healthy" in healthy.output.splitlines()[0] and "future-leak" in healthy.output
-    assert ill.exit_code == 1
-    assert [finding["check"] for finding in json.loads(ill.output)["findings"]] == ["finite"]
+    assert "healthy" in well.splitlines()[0] and "future-leak" in well
+    assert status == 1
+    assert [finding["check"] for finding in json.loads(ill)["findings"]] == ["finite"]
 
 
 def test_json_acts_on_no_terminal(tmp_path):
@@ -147,28 +143,19 @@ def test_json_acts_on_no_terminal(tmp_path):
     """
     run = look(np.ones((2, 24, 8)), k=np.ones((2, 24, 8)))
     replace(run, model="\u009b2J\u202e", calls=run.calls * 2).save(tmp_path / "run")
-    command = ["audit", str(tmp_path / "run"), "--checks", "uniform"]
+    text, found = (done("audit", tmp_path / "run", "--checks", "uniform", *more) for more in ((), ("--json",)))
 
-    text, found = (CliRunner().invoke(app, [*command, *more]) for more in ((), ("--json",)))
-
-    assert text.exit_code == 0 and "notes: uniform (2 times)" in text.output
-    assert found.output.isascii() and json.loads(found.output)["model"] == "\u009b2J\u202e"
+    assert "notes: uniform (2 times)" in text
+    assert found.isascii() and json.loads(found)["model"] == "\u009b2J\u202e"
 
 
 def test_notes_count_under_strict():
     """The default model has notes and no faults: it does not pass under --strict."""
-    strict = CliRunner().invoke(app, ["audit", "--checks", "sink", "--strict"])
+    status, out, _ = regard("audit", "--checks", "sink", "--strict")
 
-    assert strict.exit_code == 1 and "fix" in strict.output
+    assert status == 1 and "fix" in out
 
 
-def test_the_command_refuses_in_sentences(capsys, monkeypatch):
+def test_the_command_refuses_in_sentences():
     """An unknown check is one sentence and exit status 2."""
-    from regard.cli import main
-
-    monkeypatch.setattr("sys.argv", ["regard", "audit", "--checks", "leek"])
-    with pytest.raises(SystemExit) as left:
-        main()
-
-    assert left.value.code == 2
-    assert capsys.readouterr().err.startswith("regard: no such check: 'leek'; expected one of ")
+    assert refused("audit", "--checks", "leek").startswith("regard: no such check: 'leek'; expected one of ")

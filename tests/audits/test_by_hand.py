@@ -7,8 +7,11 @@ import torch
 
 import regard as rg
 from regard.lens.look import look
-from tests.audits.small_audits import ByHand
+from tests.audits.small_audits import ByHand, audited, healthy
 from tests.support.runs import alarms, checks, sdpa
+from tests.support.tensors import normal
+
+X = normal(1, 12, 32)
 
 
 def weighted(part):
@@ -16,7 +19,7 @@ def weighted(part):
 
 
 BY_HAND = {
-    "healthy": (lambda q, k, v: sdpa(q, k, v, is_causal=True), None),
+    "healthy": (functools.partial(sdpa, is_causal=True), None),
     "normed q and k": (
         lambda q, k, v: sdpa(*(torch.nn.functional.normalize(part, dim=-1) for part in (q, k)), v, scale=1.0),
         None,
@@ -25,7 +28,7 @@ BY_HAND = {
     "q and k scaled before": (lambda q, k, v: sdpa(q / 2, k / 2, v, scale=1.0), None),
     "q and k normed with weights": (lambda q, k, v: sdpa(weighted(q), weighted(k), v, scale=1.0), None),
     "scaled before and by the call": (lambda q, k, v: sdpa(q / 4, k, v), ("scale", "warning")),
-    "no scale": (lambda q, k, v: sdpa(q, k, v, scale=1.0), ("scale", "fault")),
+    "no scale": (functools.partial(sdpa, scale=1.0), ("scale", "fault")),
     "top left": (lambda q, k, v: sdpa(q[:, :, -3:], k, v, is_causal=True), ("alignment", "fault")),
     "booleans added": (
         lambda q, k, v: torch.softmax(q @ k.mT / 4 + torch.ones(12, 12).tril().bool(), -1) @ v,
@@ -45,7 +48,7 @@ def test_modules_written_by_hand(name):
     attend, expected = BY_HAND[name]
     module = ByHand(attend).eval()
 
-    found = alarms(checks(look(module, inputs=torch.randn(1, 12, 32)), module))
+    found = alarms(checks(look(module, inputs=X), module))
 
     assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
 
@@ -53,23 +56,20 @@ def test_modules_written_by_hand(name):
 @pytest.mark.parametrize("shown", [False, True], ids=["SDPA", "weights are returned"])
 def test_the_attention_of_torch_is_silent(shown):
     """torch.nn.MultiheadAttention, which scales q itself where it returns weights, is healthy."""
-    attention = torch.nn.MultiheadAttention(32, 2, batch_first=True).eval()
-    attend = functools.partial(attention, need_weights=shown)
+    attend = functools.partial(torch.nn.MultiheadAttention(32, 2, batch_first=True).eval(), need_weights=shown)
 
-    found = rg.audit(lambda x: attend(x, x, x)[0], inputs=torch.randn(1, 12, 32), checks=["scale"])
-
-    assert not found.findings and [each.check for each in found.passed] == ["scale"], str(found)
+    healthy(rg.audit(lambda x: attend(x, x, x)[0], inputs=X, checks=["scale"]), "scale")
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_a_softmax_of_few_bits_is_named(kind):
     """Weights that are rounded to 16 bits in a module of 32 are a note that says so, not a fault with another cause."""
     dtype = getattr(torch, kind)
-    module = ByHand(lambda q, k, v: torch.softmax((q @ k.mT / 4).to(dtype), -1).float() @ v).eval()
+    module = ByHand(lambda q, k, v: torch.softmax((q @ k.mT / 4).to(dtype), -1).float() @ v)
 
-    found = rg.audit(module, inputs=torch.randn(1, 200, 32), checks=["weights", "output", "softmax"])
+    found = audited(module, torch.randn(1, 200, 32), None, ["weights", "output", "softmax"])
 
-    assert found.healthy, str(found)
+    healthy(found)
     assert [(each.check, kind in each.cause) for each in found.findings] == [("weights", True)], str(found)
 
 
@@ -77,17 +77,13 @@ def test_values_of_large_calls_are_kept(monkeypatch):
     """A call of a module that is larger than what `look` keeps unasked is compared all the same."""
     monkeypatch.setattr("regard.lens.recording.keeper.VALUES", 1000)
 
-    found = rg.audit(ByHand(sdpa).eval(), inputs=torch.randn(1, 12, 32), checks=["output"])
-
-    assert [each.check for each in found.passed] == ["output"], str(found)
+    healthy(audited(ByHand(sdpa), X, None, ["output"]), "output")
 
 
 @pytest.mark.parametrize("config", [{"num_heads": 4}, ("four", "heads"), 4])
 def test_a_configuration_may_be_anything(config):
     """Modules keep dicts and tuples as their configuration; such a layer declares nothing."""
-    module = ByHand(lambda q, k, v: sdpa(q, k, v, scale=1.0)).eval()
+    module = ByHand(functools.partial(sdpa, scale=1.0))
     module.config = config
 
-    found = rg.audit(module, inputs=torch.randn(1, 9, 32), checks=["scale", "mask", "groups"])
-
-    assert found.findings == (), str(found)
+    assert audited(module, X, None, ["scale", "mask", "groups"]).findings == ()

@@ -59,21 +59,21 @@ DECLARED = {
 
 
 @pytest.mark.parametrize("planted", [None, *DECLARED])
-def test_attention_that_a_model_writes_out_against_what_its_layers_declare(planted, models, monkeypatch):
+def test_attention_that_a_model_writes_out_against_what_its_layers_declare(planted, monkeypatch):
     """Recorded as it is, an eager model whose layer 1 does otherwise than it declares is found there; the healthy one
     is silent.
     """
-    attend, check, words = DECLARED.get(planted, (written(), None, ""))
-    model, given = models("mistral")
+    attend, check, cause = DECLARED.get(planted, (written(), None, ""))
+    model = tiny("mistral")
     monkeypatch.setattr(modeling_mistral, "eager_attention_forward", attend)
     model.set_attn_implementation("eager")
 
-    found = alarms(checks(look(model, inputs=given, values=True), model))
+    found = alarms(checks(look(model, inputs={"input_ids": words()}, values=True), model))
 
     assert [(finding.check, finding.severity, finding.call) for finding in found] == (
         [] if planted is None else [(check, "fault", 1)]
     )
-    assert all(words in finding.cause for finding in found)
+    assert all(cause in finding.cause for finding in found)
 
 
 @pytest.mark.parametrize(("changed", "factor", "cause"), [([1], 2, "doubled"), ([0, 1], 8**0.5, "missing")])

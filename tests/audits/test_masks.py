@@ -6,7 +6,7 @@ import torch
 import regard as rg
 from regard.audits.finding import Finding, Passed
 from regard.torch.hf.tiny_models import tiny_model
-from tests.audits.small_audits import ByHand, checked
+from tests.audits.small_audits import ByHand, audited, checked
 from tests.support.runs import call_of, checks, run_of, sdpa
 
 
@@ -51,14 +51,14 @@ def test_finite_numbers_that_leave_no_weight_are_a_mask(low, dtype, attend):
     it. In bfloat16 −10⁴ is −9984.
     """
 
-    def audited(diagonal):
+    def found(diagonal):
         added = torch.full((20, 20), low, dtype=dtype).triu(diagonal)
-        model = ByHand(lambda q, k, v: attend(q, k, v, attn_mask=added)).to(dtype).eval()
-        return rg.audit(model, inputs=torch.randn(1, 20, 32, dtype=dtype), causal=True, checks=["mask"]).findings
+        model = ByHand(lambda q, k, v: attend(q, k, v, attn_mask=added)).to(dtype)
+        return audited(model, torch.randn(1, 20, 32, dtype=dtype), checks=["mask"]).findings
 
-    (wrong,) = audited(2)
+    (wrong,) = found(2)
 
-    assert len(audited(1)) == (low > -100)
+    assert len(found(1)) == (low > -100)
     assert wrong.severity == "fault" and (low > -1e4 or "the diagonal is off by one" in wrong.cause)
 
 
@@ -76,10 +76,10 @@ def test_what_the_caller_says_reaches_the_recorded_calls():
 
     seen = torch.ones(12, 12, dtype=torch.bool).tril(-1)
     seen[0, 0] = True
-    model, x = ByHand(lambda q, k, v: sdpa(q, k, v, attn_mask=seen)).eval(), torch.randn(1, 12, 32)
+    model, x = ByHand(lambda q, k, v: sdpa(q, k, v, attn_mask=seen)), torch.randn(1, 12, 32)
 
-    assert checked(rg.audit(model, inputs=x, causal=True, checks=["mask"]).findings) == {"mask"}
-    assert rg.audit(model, inputs=x, checks=["mask"]).healthy
+    assert checked(audited(model, x, checks=["mask"]).findings) == {"mask"}
+    assert audited(model, x, None, ["mask"]).healthy
 
 
 def test_windows_that_are_never_reached_are_reported():

@@ -7,7 +7,7 @@ import pytest
 import regard as rg
 from regard.audits.finding import Finding, Passed
 from regard.lens.look import look
-from tests.support.runs import CAUSAL, alarms, call_of, checks, run_of, softmax
+from tests.support.runs import CAUSAL, alarms, alarms_of, call_of, checks, run_of, softmax
 
 
 def test_arrays_that_are_spoiled_apart_are_all_named(arrays):
@@ -29,7 +29,7 @@ def test_products_beyond_float16(arrays):
     lost[1] = np.nan
 
     def found(out):
-        return [(each.check, each.severity) for each in alarms(checks(run_of(call_of(q, k, v, out))))]
+        return [(each.check, each.severity) for each in alarms_of(q, k, v, out)]
 
     assert ("overflow", "warning") in found(out)
     assert {("overflow", "fault"), ("numbers", "fault")} <= set(found(lost))
@@ -39,9 +39,7 @@ def test_scores_that_16_bit_cannot_tell_apart(arrays):
     """A large offset common to all scores uses up the precision of bfloat16."""
     q, k, v = (part.astype(ml_dtypes.bfloat16) for part in (abs(arrays[0]) / 2 + 4, arrays[1] + 40, arrays[2]))
 
-    assert [(found.check, found.severity) for found in alarms(checks(run_of(call_of(q, k, v, None))))] == [
-        ("overflow", "warning")
-    ]
+    assert [(found.check, found.severity) for found in alarms_of(q, k, v, None)] == [("overflow", "warning")]
 
 
 @pytest.mark.parametrize("convention", ["0", "the mean of all values", "NaN"])
@@ -51,8 +49,7 @@ def test_rows_without_keys_and_their_convention(convention, arrays):
     out = rg.attention(*arrays, mask=mask)
     out[:, :2] = {"0": 0, "NaN": np.nan}.get(convention, arrays[2][[0, 0, 1, 1]].mean(1, keepdims=True))
 
-    results = checks(run_of(call_of(*arrays, out, mask=mask)))
-    (found,) = (each for each in results if isinstance(each, Finding))
+    (found,) = (each for each in checks(run_of(call_of(*arrays, out, mask=mask))) if isinstance(each, Finding))
 
     assert (found.check, found.severity) == ("empty-rows", "fault" if convention == "NaN" else "note")
     assert found.numbers == {"rows": 2, "convention": convention, "heads": [0, 1, 2, 3]}
@@ -112,8 +109,8 @@ def test_unusual_heads_are_noted(arrays):
     q[5] = q[4]
     k[6, 0], q[6, :, 0] = 0, 4
     k[6, 0, 0] = 8
-    out = rg.attention(q, k, v, mask=rg.causal())
 
+    out = rg.attention(q, k, v, mask=rg.causal())
     results = checks(run_of(call_of(q, k, v, out, mask=rg.causal())))
     found = {each.check: (each.severity, each.numbers["heads"]) for each in results if isinstance(each, Finding)}
 

@@ -14,7 +14,8 @@ from regard.audits.finding import Skipped
 from regard.audits.run_checks.observed_call import SEEN, arguments_of
 from regard.common.dtypes import FLOATS
 from tests.audits.small_audits import checked
-from tests.support.runs import CAUSAL, alarms, call_of, checks, run_of, sdpa, softmax
+from tests.support.engines import normal
+from tests.support.runs import CAUSAL, alarms, alarms_of, call_of, checks, run_of, sdpa, softmax
 
 
 def heads_and_rows(out):
@@ -43,7 +44,7 @@ def test_wrong_functions_are_named(words, arrays):
     each = np.arange(4) // 2
     out = wrong(q @ k[each].swapaxes(1, 2) / 4, v[each]).astype(np.float32)
 
-    found = alarms(checks(run_of(call_of(q, k, v, out, mask=rg.causal()))))
+    found = alarms_of(q, k, v, out, mask=rg.causal())
 
     assert [finding.check for finding in found] == [check] and words in found[0].measured
 
@@ -59,7 +60,7 @@ def test_the_noise_of_a_dtype_is_no_mistake_and_hides_none(dtype, size, arrays):
     for factor in (1.0, 1.5):
         out = sdpa(*(part[None] for part in given), is_causal=True, scale=factor / 4)[0]
         host = [part.double().numpy().astype(FLOATS[dtype].numpy) for part in (*given, out)]
-        found = [finding.check for finding in alarms(checks(run_of(call_of(*host, mask=rg.causal()))))]
+        found = [finding.check for finding in alarms_of(*host, mask=rg.causal())]
 
         if factor == 1 or (size == 1 and dtype != "bfloat16"):
             assert found == ["scale"] * (factor > 1)
@@ -71,7 +72,7 @@ def test_one_wrong_head_is_placed(arrays):
     out = rg.attention(q, k, v, mask=rg.causal())
     out[2] = rg.attention(q, k, v)[2]
 
-    found = alarms(checks(run_of(call_of(q, k, v, out, mask=rg.causal()))))
+    found = alarms_of(q, k, v, out, mask=rg.causal())
 
     assert [(finding.check, finding.head, finding.row) for finding in found] == [("mask", 2, 0)]
 
@@ -92,7 +93,7 @@ def test_arguments_that_never_reached_the_call(arrays):
     difference.
     """
     noted, cap = {"notes": {"softcap": 5.0}}, {"score": rg.softcap(5.0)}
-    biased = {"score": rg.bias(np.random.default_rng(1).standard_normal((4, 24, 24), np.float32))}
+    biased = {"score": rg.bias(normal(4, 24, 24))}
     module = torch.nn.Module()
     module.attention = torch.nn.Module()
     module.attention.sinks = torch.nn.Parameter(torch.ones(4))
@@ -132,12 +133,11 @@ def test_eight_bits_are_no_fault(arrays):
 def test_audits_try_every_mistake_that_they_can_compute(arrays):
     """The mistakes with a check are tried; each changes only what is computed for the rows of a recorded call."""
     q, k, v = arrays
-    rng = np.random.default_rng(0)
     calls = [
         call_of(q, k, v, None, mask=rg.causal() & rg.window(5)),
-        call_of(q, k, v, None, score=rg.softcap(5.0), mask=rg.dense(rng.random((4, 24, 24)) < 0.5)),
-        call_of(q, k, v, None, score=rg.bias(rng.standard_normal((4, 24, 24))), scale=0.3),
-        call_of(q[:, :7], k, v, None, sinks=rng.standard_normal((4, 1)), mask=rg.causal()),
+        call_of(q, k, v, None, score=rg.softcap(5.0), mask=rg.dense(normal(4, 24, 24) < 0)),
+        call_of(q, k, v, None, score=rg.bias(normal(4, 24, 24)), scale=0.3),
+        call_of(q[:, :7], k, v, None, sinks=normal(4, 1), mask=rg.causal()),
     ]
     known, tried = {each.name for each in CHECKS}, set()
     for call in calls:

@@ -9,10 +9,12 @@ import torch
 import regard as rg
 from regard.audits.finding import Finding, Passed
 from regard.lens.look import look
-from tests.support.runs import alarms, call_of, checks, run_of
+from tests.support.engines import normal
+from tests.support.runs import alarms, alarms_of, call_of, checks, run_of
+from tests.support.small_model import tiny, words
 
 CAUSAL, WINDOW = rg.causal(), rg.causal() & rg.window(4)
-SOFTCAP, BIAS = rg.softcap(1.0), rg.bias(np.random.default_rng(1).standard_normal((4, 24, 24), np.float32))
+SOFTCAP, BIAS = rg.softcap(1.0), rg.bias(normal(4, 24, 24))
 
 
 def masks(given, computed):
@@ -53,22 +55,20 @@ def test_a_planted_mistake_is_found_named_and_placed(planted, arrays):
     """One call that does something else than its arguments specify is a fault of that call alone, by the name of the
     mistake; the same call without it is silent.
     """
-    rules, wrong, check, words = PLANTED[planted]
+    rules, wrong, check, measured = PLANTED[planted]
     right = rg.attention(*arrays, **rules)
     out = rg.attention(*wrong(*arrays), **rules) if callable(wrong) else rg.attention(*arrays, **rules | wrong)
 
-    results = list(checks(run_of(call_of(*arrays, right, **rules), call_of(*arrays, out, **rules))))
-    found = alarms(results)
+    found = alarms(checks(run_of(call_of(*arrays, right, **rules), call_of(*arrays, out, **rules))))
 
     assert [(finding.check, finding.severity, finding.call) for finding in found] == [(check, "fault", 1)]
-    assert words in found[0].measured and found[0].where.startswith("call 1 (")
+    assert measured in found[0].measured and found[0].where.startswith("call 1 (")
 
 
 def test_two_mistakes_at_once_are_both_named(arrays):
     """A call without scale and mask is found by both checks."""
-    out = rg.attention(*arrays, scale=1.0)
 
-    found = alarms(checks(run_of(call_of(*arrays, out, mask=CAUSAL))))
+    found = alarms_of(*arrays, rg.attention(*arrays, scale=1.0), mask=CAUSAL)
 
     assert {finding.check for finding in found} == {"scale", "mask"}
     assert all("no mask at all" in finding.measured for finding in found)
@@ -77,32 +77,28 @@ def test_two_mistakes_at_once_are_both_named(arrays):
 def test_a_mask_aligned_at_the_wrong_end(arrays):
     """Three new rows over a cache: a mask that begins at the top left is a matter of alignment."""
     q, k, v = arrays[0][:, 21:], *arrays[1:]
-    out = rg.attention(q, k, v, mask=rg.key <= rg.query - 21)
 
-    (found,) = alarms(checks(run_of(call_of(q, k, v, out, mask=CAUSAL))))
+    (found,) = alarms_of(q, k, v, rg.attention(q, k, v, mask=rg.key <= rg.query - 21), mask=CAUSAL)
 
     assert found.check == "alignment" and "top left" in found.measured
 
 
-def test_the_first_nan_is_placed(models):
+def test_the_first_nan_is_placed():
     """A NaN weight shows first in what it makes; what follows is only counted."""
-    model, given = models("llama")
+    model = tiny("llama")
     model.set_attn_implementation("sdpa")
-    weight = model.model.layers[1].self_attn.v_proj.weight
-    before = weight.detach().clone()
     with torch.no_grad():
-        weight[3] = float("nan")
-        found = alarms(checks(look(model, inputs=given), model))
-        weight.copy_(before)
+        model.model.layers[1].self_attn.v_proj.weight[3] = torch.nan
+    found = alarms(checks(look(model, inputs={"input_ids": words()}), model))
 
     assert [(finding.check, finding.call, finding.numbers["array"]) for finding in found] == [("numbers", 1, "v")]
 
 
-def test_what_ran_and_what_never_arrived(models):
+def test_what_ran_and_what_never_arrived():
     """A layer set to one implementation that runs another is noted; layers of which no call was seen are a warning."""
-    model, given = models("llama")
+    model = tiny("llama")
     model.set_attn_implementation("sdpa")
-    run = look(model, inputs=given)
+    run = look(model, inputs={"input_ids": words()})
     model.set_attn_implementation("eager")
     after = [found for found in checks(run, model, ["implementation"]) if isinstance(found, Finding)]
     fewer = replace(run, calls=run.calls[:1])

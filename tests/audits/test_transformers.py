@@ -72,8 +72,7 @@ def test_a_head_that_writes_on_an_encoder():
 
     assert "is_decoder=False" in only(audit(model, checks=BEHAVIOUR)).cause
     model.config.is_decoder = True
-    again = type(model)(model.config).eval()
-    assert audit(again, checks=BEHAVIOUR).healthy
+    assert audit(type(model)(model.config).eval(), checks=BEHAVIOUR).healthy
 
 
 def test_a_llama_that_forgets_causality_while_it_fills_a_cache(plant):

@@ -6,8 +6,6 @@ from regard.models.training import run
 from regard.models.training.over_ranks import Ranks, checksum
 from regard.parallel.exchange.processes import processes
 
-__all__ = ["SETTINGS", "trained"]
-
 SMALL = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "context": 400, "warmup": 2, "dropout": 0.1, "steps": 6}
 SETTINGS = {
     "batch": {**SMALL, "batch": 5, "accumulate": 2, "eval_every": 2},

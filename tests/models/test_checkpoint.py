@@ -5,7 +5,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from regard.common.errors import Refused
 from regard.models import (
     ClassifierConfig,
     Config,
@@ -18,8 +17,7 @@ from regard.models import (
 )
 from regard.models.data.vocabulary import Bytes
 from regard.models.training import checkpoint
-
-pytest.importorskip("safetensors", reason="safetensors is not installed")
+from tests.support.refusals import refusing
 
 SMALL = {"d_model": 16, "layers": 1, "heads": 2}
 
@@ -72,7 +70,7 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path):
 
 def refused(folder, wording):
     """The reasons why a folder is not loaded."""
-    with pytest.raises(Refused, match=wording) as caught:
+    with refusing(wording) as caught:
         checkpoint.load(folder)
     return caught.value.reasons
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from regard import Refused
 from regard.models import (
     ClassifierConfig,
     Config,
@@ -15,6 +14,7 @@ from regard.models import (
 )
 from regard.models.config import TextConfig
 from regard.models.encoder import Encoder
+from tests.support.refusals import whats
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 32}
 
@@ -27,12 +27,6 @@ PICTURE = VisionConfig(height=8, width=8, patch=4, classes=2)
 
 def writes(**more):
     return lambda: LanguageModel(WRITER)(TOKENS[:1], **more)
-
-
-def reasons(call) -> list[str]:
-    with pytest.raises(Refused) as caught:
-        call()
-    return [reason.what for reason in caught.value.reasons]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +55,7 @@ def reasons(call) -> list[str]:
 )
 def test_a_config_that_cannot_work_is_refused(make, expected):
     """All reasons at once, before there is a weight."""
-    assert reasons(make) == expected
+    assert whats(make) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,4 +75,4 @@ def test_a_config_that_cannot_work_is_refused(make, expected):
 )
 def test_a_call_that_does_not_fit_is_refused(call, expected):
     """All reasons at once, in the words of the model."""
-    assert reasons(call) == expected
+    assert whats(call) == expected

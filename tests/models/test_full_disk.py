@@ -5,9 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from regard import Refused
 from regard.models.training import run
-from tests.models.texts import TINY
+from tests.support.refusals import refusing
 
 
 @contextmanager
@@ -27,18 +26,18 @@ def drafts(folder) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [0, 100, 5000])
-def test_a_checkpoint_and_resuming(rhyme, tmp_path, size):
+def test_a_checkpoint_and_resuming(begin, tmp_path, size):
     """A new run that cannot be saved is refused, and training says which checkpoint is complete; no draft is left, and
     all goes on afterwards.
     """
-    wishes, folder = TINY | {"steps": 4, "eval_every": 2}, tmp_path / "run"
-    with full(size), pytest.raises(Refused, match="the checkpoint cannot be written"):
-        run.begin(tmp_path / "first", [rhyme], wishes)
-    steps = iter(run.begin(folder, [rhyme], wishes))
+    wishes = {"steps": 4, "eval_every": 2}
+    with full(size), refusing("the checkpoint cannot be written"):
+        begin("first", **wishes)
+    steps = iter(begin(**wishes))
     next(steps), next(steps)
-    with full(size), pytest.raises(Refused, match=r"cannot be written[\s\S]*the checkpoint of step 2 is complete"):
+    with full(size), refusing(r"cannot be written[\s\S]*the checkpoint of step 2 is complete"):
         list(steps)
     steps.close()
 
     assert drafts(tmp_path) == []
-    assert [line["step"] for line in run.resume(folder, [], {})] == [3, 4]
+    assert [line["step"] for line in run.resume(tmp_path / "run", [], {})] == [3, 4]

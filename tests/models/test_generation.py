@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from regard import Refused
 from regard.models import Config, EncoderDecoder, LanguageModel, TranslationConfig, generate, stream
 from regard.models.generation import Sampling, Stops, draw, min_p, top_k, top_p
 from regard.torch.cache import TensorCache
+from tests.support.refusals import whats
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 64, "tied": False}
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 1, 2]]
@@ -45,7 +45,6 @@ def until(word, text):
     return text[: next((end for end in range(2, len(text)) if text[end - 2 : end] == word), len(text))]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "parts",
     [
@@ -103,16 +102,22 @@ def test_the_global_generator_gives_the_seed():
     assert generate(made, PROMPTS, tokens=12, temperature=5.0) == first != second
 
 
+def watched(made):
+    """The sizes of what a model is given, call by call."""
+    shapes, hidden = [], made.hidden
+    made.hidden = lambda tokens, **rest: shapes.append(tuple(tokens.shape)) or hidden(tokens, **rest)
+    return shapes
+
+
 @torch.no_grad()
 def test_the_finished_leave():
     """The model is asked for those that still write, and for nothing after the last token."""
     made = model()
     texts = greedy(made, tokens=6)
-    asked, hidden = [], made.hidden
-    made.hidden = lambda tokens, **rest: asked.append(tuple(tokens.shape)) or hidden(tokens, **rest)
+    shapes = watched(made)
     greedy(made, tokens=6, stop=[texts[1][:2]])
 
-    assert asked == [(3, 8), (3, 1), (2, 1), (2, 1), (2, 1), (2, 1)]
+    assert shapes == [(3, 8), (3, 1), (2, 1), (2, 1), (2, 1), (2, 1)]
 
 
 def test_a_stream_gives_each_token_at_once():
@@ -120,11 +125,9 @@ def test_a_stream_gives_each_token_at_once():
     tokens, the caller's own code still records gradients.
     """
     made = model()
-    asked, hidden = [], made.hidden
-    made.hidden = lambda tokens, **rest: asked.append(0) or hidden(tokens, **rest)
-    steps, pairs = stream(made, PROMPTS, tokens=4, greedy=True), []
-    for count, pair in enumerate(steps):
-        assert torch.is_grad_enabled() and len(asked) == count // 3 + 1
+    shapes, pairs = watched(made), []
+    for count, pair in enumerate(stream(made, PROMPTS, tokens=4, greedy=True)):
+        assert torch.is_grad_enabled() and len(shapes) == count // 3 + 1
         pairs.append(pair)
 
     assert [number for number, _ in pairs] == [0, 1, 2] * 4
@@ -157,9 +160,8 @@ def spelled(tokens):
 def test_stops_are_found(stop, tokens, expected):
     """Sequences of tokens as they are, words in the text that the tokens spell, wherever the borders of tokens lie."""
     ends = Stops(stop, spelled)
-    found = next((count for count in range(1, len(tokens) + 1) if ends(tokens[:count])), len(tokens))
 
-    assert found == expected
+    assert next((count for count in range(1, len(tokens) + 1) if ends(tokens[:count])), len(tokens)) == expected
 
 
 # ---- chance ----------------------------------------------------------------------------------------------------------
@@ -236,19 +238,13 @@ def test_a_model_writes_over_tensors_alike():
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 
-def reasons(call) -> list[str]:
-    with pytest.raises(Refused) as caught:
-        call()
-    return [reason.what for reason in caught.value.reasons]
-
-
 def test_what_cannot_be_written_is_refused():
     """All reasons at once, before the first token: prompts, numbers out of range, stops that cannot be found."""
     made = model(positions="learned")
     prompts = ["text", [], [99], [1.5], [1] * 60]
     asked = {"temperature": 0, "top_k": 0, "top_p": 2.0, "min_p": 0, "stop": ["end", [], 3]}
 
-    assert reasons(lambda: stream(made, prompts, tokens=5, **asked)) == [
+    assert whats(stream, made, prompts, tokens=5, **asked) == [
         "temperature is out of range",
         "top_k is too small",
         "top_p is out of range",
@@ -262,7 +258,7 @@ def test_what_cannot_be_written_is_refused():
         "prompt 3 is not a sequence of tokens",
         "prompt 4 is too long",
     ]
-    assert reasons(lambda: generate(made, [[1]], tokens=-1, greedy=True, temperature=0.5, seed=1.5)) == [
+    assert whats(generate, made, [[1]], tokens=-1, greedy=True, temperature=0.5, seed=1.5) == [
         "greedy cannot be combined with sampling options",
         "tokens is negative",
         "seed is not an integer",
@@ -275,19 +271,16 @@ def test_a_model_that_cannot_write_is_refused():
     broken = model()
     torch.nn.init.constant_(broken.stack.norm.weight, math.nan)
 
-    assert reasons(lambda: generate(training, [[1]], tokens=1)) == ["dropout is active"]
-    assert reasons(lambda: generate(broken, [[1]], tokens=1)) == ["the logits are not finite"]
+    assert whats(generate, training, [[1]], tokens=1) == ["dropout is active"]
+    assert whats(generate, broken, [[1]], tokens=1) == ["the logits are not finite"]
 
 
 def test_sources_without_prompts_are_refused():
     """An encoder-decoder writes one text for each source; a cache of tensors takes rows that fit it."""
-    made = seeded(EncoderDecoder, TranslationConfig(**SMALL))
-    read = made.reading(torch.zeros(2, 3, dtype=torch.long))
+    read = seeded(EncoderDecoder, TranslationConfig(**SMALL)).reading(torch.zeros(2, 3, dtype=torch.long))
 
-    assert reasons(lambda: generate(read, [[1]], tokens=1)) == [
-        "the number of prompts differs from the number of sources"
-    ]
-    assert reasons(lambda: TensorCache(2, 8).append(torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4))) == [
+    assert whats(generate, read, [[1]], tokens=1) == ["the number of prompts differs from the number of sources"]
+    assert whats(TensorCache(2, 8).append, torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4)) == [
         "k does not fit the cache",
         "v does not fit the cache",
     ]

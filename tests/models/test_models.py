@@ -24,6 +24,7 @@ from regard.models.config import TextConfig
 from regard.models.encoder import Encoder
 from regard.models.vision import patches
 from regard.torch.layers.attention import Attention
+from tests.support.tensors import normal, unusual
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 32}
 
@@ -32,6 +33,10 @@ def seeded(make, *args, **kwargs):
     torch.manual_seed(0)
     found = make(*args, **kwargs)
     return found.eval() if isinstance(found, nn.Module) else found
+
+
+def writer(**parts):
+    return seeded(LanguageModel, Config(**SMALL | parts))
 
 
 def drawn(*shape, vocabulary=40, seed=1):
@@ -52,8 +57,7 @@ def judged(model):
 
 
 def seen(model):
-    images = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(3))
-    return model(images, torch.tensor([0, 1, 2]))
+    return model(normal(3, 2, 8, 8), torch.tensor([0, 1, 2]))
 
 
 PICTURES = {"height": 8, "width": 8, "patch": 4, "channels": 2, "classes": 3, "d_model": 24, "layers": 2}
@@ -107,10 +111,7 @@ NAMES = {
 def copied(ours, theirs):
     """Our model with the weights of theirs, none of which is 0; every one of our own is given."""
     state = {}
-    with torch.no_grad():
-        for weight in theirs.parameters():
-            weight += 0.1 * torch.randn_like(weight)
-    for name, weight in theirs.state_dict().items():
+    for name, weight in unusual(theirs).state_dict().items():
         weight = weight.mT if ".c_" in name and weight.ndim == 2 else weight  # a Conv1D of GPT-2
         name = name.replace("attn.c_attn.", "attn.in_proj_").replace("attn.c_proj", "attn.out_proj")
         several = "in_proj_" in name  # queries, keys and values in one
@@ -152,7 +153,9 @@ def test_logits_are_those_of_transformers(make):
     """With the same weights, logits are off by no more than theirs in float32 are from theirs in float64 (twice, for
     luck); patches by a linear layer are patches by a convolution.
     """
-    theirs, ours, given = seeded(make, pytest.importorskip("transformers"))
+    import transformers
+
+    theirs, ours, given = seeded(make, transformers)
     copied(ours, theirs.eval())
     single, found = theirs(given).logits, ours(given)
     truth = theirs.double()(given.double() if given.is_floating_point() else given).logits
@@ -187,7 +190,7 @@ def test_blocks_are_those_of_torch(norm_first):
 @torch.no_grad()
 def test_the_future_never_changes_the_past(positions):
     """Other tokens from position 6 on leave every logit before it as it was, bit for bit; they change those after."""
-    model = seeded(LanguageModel, Config(**SMALL, positions=positions))
+    model = writer(positions=positions)
     one, other = drawn(2, 12), drawn(2, 12, seed=2)
     other[:, :6] = one[:, :6]
     before, after = model(one), model(other)
@@ -199,7 +202,7 @@ def test_the_future_never_changes_the_past(positions):
 @torch.no_grad()
 def test_a_window_reaches_as_far_as_it_says():
     """One layer with a window of 4: a token changes its own row and the three after it, no other."""
-    model = seeded(LanguageModel, Config(**SMALL | {"layers": 1}, window=4))
+    model = writer(layers=1, window=4)
     one = drawn(1, 12)
     other = one.clone()
     other[0, 5] = (one[0, 5] + 1) % 40
@@ -232,17 +235,14 @@ def test_packed_texts_are_texts(positions, pooling):
     so are the logits of a language model.
     """
     config = ClassifierConfig(**SMALL, positions=positions, classes=3, pooling=pooling)
-    judge, writer = (
-        seeded(make, each).double()
-        for make, each in ((SequenceClassifier, config), (LanguageModel, Config(**SMALL, positions=positions)))
-    )
+    judge, model = seeded(SequenceClassifier, config).double(), writer(positions=positions).double()
     texts = [drawn(n, seed=n) for n in (5, 1, 9)]
     whole, places = torch.cat(texts), torch.cat([torch.arange(len(text)) for text in texts])
-    packed = writer(whole[None], mask=rg.documents(lengths=[5, 1, 9]), positions=places)[0]
+    packed = model(whole[None], mask=rg.documents(lengths=[5, 1, 9]), positions=places)[0]
 
     for found, alone in (
         (judge.packed(whole, [5, 1, 9]), [judge(text[None]) for text in texts]),
-        (packed, [writer(text[None])[0] for text in texts]),
+        (packed, [model(text[None])[0] for text in texts]),
     ):
         assert torch.allclose(found, torch.cat(alone), rtol=0, atol=1e-12)
 
@@ -261,7 +261,7 @@ def test_without_positions_an_encoder_knows_no_order():
 @torch.no_grad()
 def test_targets_that_do_not_count():
     """A target of -100 is left out of the mean."""
-    model = seeded(LanguageModel, Config(**SMALL))
+    model = writer()
     tokens, targets = drawn(1, 8), drawn(1, 8, seed=2)
     half = targets.clone()
     half[:, 4:] = -100
@@ -292,7 +292,7 @@ def test_dropout_falls_in_training_only():
     """Two calls differ in training, are the same in evaluation, and the same again from the same state of torch's
     generator.
     """
-    model, tokens = seeded(LanguageModel, Config(**SMALL, dropout=0.2)), drawn(2, 9)
+    model, tokens = writer(dropout=0.2), drawn(2, 9)
     assert torch.equal(model(tokens), model(tokens))
     torch.manual_seed(3)
     first, second = model.train()(tokens), model(tokens)
@@ -309,9 +309,8 @@ def test_mixed_precision_is_near(recwarn):
     loss.backward()
 
     assert loss.dtype == torch.float32 and abs(loss - call(model)[1]) < 2**-6 * loss
-    assert all(
-        parameter.grad.isfinite().all() and parameter.grad.dtype == torch.float32 for parameter in model.parameters()
-    )
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert all(gradient.isfinite().all() and gradient.dtype == torch.float32 for gradient in gradients)
     assert not [str(warning.message) for warning in recwarn]
 
 
@@ -339,7 +338,7 @@ def test_text_attends_to_a_picture():
     other = picture.clone()
     other[:, :, 4:, 4:] += 1  # the last patch
     assert vision.rows(picture).shape == (2, 5, 24)  # four patches and the whole
-    writer, tokens = seeded(LanguageModel, Config(**SMALL), memory_dim=24), drawn(2, 7)
+    model, tokens = seeded(LanguageModel, Config(**SMALL), memory_dim=24), drawn(2, 7)
     patched = vision.embed(patches(picture, 4)), vision.embed(patches(other, 4))
-    assert not torch.allclose(*(writer(tokens, memory=each) for each in patched))
-    assert torch.equal(*(writer(tokens, memory=each, memory_mask=rg.lengths(3)) for each in patched))
+    assert not torch.allclose(*(model(tokens, memory=each) for each in patched))
+    assert torch.equal(*(model(tokens, memory=each, memory_mask=rg.lengths(3)) for each in patched))

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from regard.cli.generate import generate
-from regard.common.errors import Refused
 from regard.models import VisionConfig, VisionTransformer
 from regard.models.data import text
 from regard.models.data.batches import Windows
 from regard.models.data.vocabulary import Bytes, Decoder, Pairs
 from regard.models.training import checkpoint, run
-from regard.models.training.curve import curve
+from regard.models.training.curve import curve, plot
 from regard.models.training.loop import Recipe, Training
 from tests.models.texts import FLAGS, RHYME, TINY, done, log, tensors, train_process, until_steps
 from tests.support.command import refused, regard
+from tests.support.refusals import refusing
 
-pytest.importorskip("safetensors", reason="safetensors is not installed")
+LEARNING = {"dropout": 0.0, "steps": 60, "learning_rate": 0.02, "batch": 8}
 
 
 @pytest.fixture(scope="module")
@@ -28,34 +28,29 @@ def fluent(tmp_path_factory):
     """A run that has learned the rhyme, its folder, and the last line of its log."""
     folder = tmp_path_factory.mktemp("fluent")
     (folder / "rhyme.txt").write_text(RHYME)
-    wishes = {**TINY, "dropout": 0.0, "steps": 60, "learning_rate": 0.02, "batch": 8}
-    found = run.begin(folder / "run", [folder / "rhyme.txt"], wishes)
+    found = run.begin(folder / "run", [folder / "rhyme.txt"], {**TINY, **LEARNING})
     return found, folder / "run", list(found)[-1]
 
 
-def same_runs(one, other) -> bool:
-    """Whether two folders have the same weights, moments, random states and losses."""
-    ours, theirs = tensors(one), tensors(other)
-    return (
-        ours.keys() == theirs.keys()
-        and all(torch.equal(ours[name], theirs[name]) for name in ours)
-        and log(one) == log(other)
-    )
+def same_runs(one, other) -> None:
+    """Fails unless two folders have the same weights, moments, random states and losses."""
+    torch.testing.assert_close(tensors(one), tensors(other), rtol=0, atol=0)
+    assert log(one) == log(other)
 
 
-def test_half_a_run_and_the_other_half_are_the_whole(rhyme, tmp_path):
+def test_half_a_run_and_the_other_half_are_the_whole(begin, tmp_path):
     """Three steps, a fresh start from the folder and three more give the weights, moments, random states and losses of
     six.
     """
-    wishes = {**TINY, "eval_every": 3, "accumulate": 2, "steps": 6}
-    list(run.begin(tmp_path / "whole", [rhyme], wishes))
-    for line in run.begin(tmp_path / "halves", [rhyme], wishes):
+    wishes = {"eval_every": 3, "accumulate": 2, "steps": 6}
+    list(begin("whole", **wishes))
+    for line in begin("halves", **wishes):
         if line["step"] == 4:  # one step beyond the last checkpoint, which is logged and then done again
             break
     torch.manual_seed(99)  # the state that something else left
     list(run.resume(tmp_path / "halves", [], {}))
 
-    assert same_runs(tmp_path / "whole", tmp_path / "halves")
+    same_runs(tmp_path / "whole", tmp_path / "halves")
     assert [line["step"] for line in log(tmp_path / "halves")] == [1, 2, 3, 4, 5, 6]
 
 
@@ -63,7 +58,7 @@ STEPS = 300  # so many that no process ends before it is killed, however busy th
 
 
 @pytest.mark.slow
-def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
+def test_a_killed_process_goes_on_bit_for_bit(begin, rhyme, tmp_path):
     """kill -9 at any moment, then Ctrl-C, which finishes the step, saves and prints the command that goes on: the run
     ends with the bits and the log of one that was left alone.
     """
@@ -83,8 +78,8 @@ def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
     assert f"Saved at step {step} of {STEPS}. To resume: regard train --resume --out kept" in out
     status, out, err = regard("train", "--resume", "--out", "kept", cwd=tmp_path)
     assert status == 0 and f"resuming from step {step}" in out, err
-    list(run.begin(tmp_path / "whole", [rhyme], {**TINY, "steps": STEPS, "eval_every": 2}))
-    assert same_runs(tmp_path / "whole", kept)
+    list(begin("whole", steps=STEPS, eval_every=2))
+    same_runs(tmp_path / "whole", kept)
 
 
 def test_generate_writes(fluent, capsys):
@@ -105,48 +100,45 @@ def test_generate_writes(fluent, capsys):
     assert found == {"prompt": "Round and ", "texts": [second.rstrip("\n")] * 2}
 
 
-def test_json_is_all_that_standard_output_holds(rhyme, tmp_path):
+def test_json_is_all_that_standard_output_holds(begin, rhyme, tmp_path):
     """--json: sizes, and the lines of the run's log."""
     asked = ["--out", "run", "--steps", "4", "--json"]
     status, out, err = regard("train", str(rhyme), *asked, *FLAGS, cwd=tmp_path)
     assert status == 0 and "To generate text: regard generate run" in err, err
     found = json.loads(out)
-    same_text = run.begin(tmp_path / "again", [rhyme], TINY)
+    same_text = begin("again")
     assert (found["folder"], found["steps"], found["done"]) == ("run", 4, 4)
     assert (found["training_tokens"], found["held_out_tokens"]) == (len(same_text.learned), len(same_text.held))
     logged = [json.loads(line) for line in (tmp_path / "run" / run.LOG).read_text().splitlines()]
     assert found["metrics"] == logged and len(logged) == 4
 
 
-def test_training_learns(fluent, rhyme, tmp_path):
+def test_training_learns(fluent, begin):
     """On a text that repeats itself the held-out loss falls far below that of guessing, in both styles and with byte
     pairs.
     """
-    pairs = {"style": "llama", "tokenizer": "bpe", "vocabulary": 270, "kv_heads": 1, "dropout": 0.0}
-    other = run.begin(tmp_path / "run", [rhyme], {**TINY, **pairs, "steps": 60, "learning_rate": 0.02, "batch": 8})
+    other = begin(style="llama", tokenizer="bpe", vocabulary=270, kv_heads=1, **LEARNING)
     for found, last in (fluent[::2], (other, list(other)[-1])):
         assert last["held_out"] < 0.5 * math.log(found.vocabulary.size)
         bits = last["held_out"] / math.log(2) * len(found.held)
         assert last["bits_per_byte"] == pytest.approx(bits / (len(RHYME) / 10), rel=0.01)
 
 
-def test_bfloat16_trains_close_to_float32(rhyme, tmp_path):
+def test_bfloat16_trains_close_to_float32(begin):
     """With products in bfloat16 the weights stay float32, and the losses those of float32 to two digits."""
     losses = []
     for precision in ("float32", "bfloat16"):
-        wishes = {**TINY, "dropout": 0.0, "steps": 10, "precision": precision}
-        found = run.begin(tmp_path / precision, [rhyme], wishes)
+        found = begin(precision, dropout=0.0, steps=10, precision=precision)
         losses.append([line["loss"] for line in found])
         assert {weight.dtype for weight in found.model.parameters()} == {torch.float32}
     assert losses[1] != losses[0] and losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
-def test_accumulated_batches_are_one_large_batch(rhyme, tmp_path):
+def test_accumulated_batches_are_one_large_batch(begin):
     """Two batches of two per step give the loss and the gradient norm of one batch of four."""
     found = []
     for batch, accumulate in ((4, 1), (2, 2)):
-        wishes = {**TINY, "dropout": 0.0, "steps": 3, "batch": batch, "accumulate": accumulate}
-        lines = run.begin(tmp_path / str(batch), [rhyme], wishes)
+        lines = begin(str(batch), dropout=0.0, steps=3, batch=batch, accumulate=accumulate)
         found.append([line[name] for line in lines for name in ("loss", "norm")])
     assert found[1] == pytest.approx(found[0], rel=1e-4)
 
@@ -246,15 +238,13 @@ def test_the_curve_shows_the_losses():
 
 def test_the_picture_is_drawn(tmp_path):
     """A PNG of the size that was asked for, and no draft beside it."""
-    drawing = pytest.importorskip("regard.models.training.curve")
-    pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
-    drawing.plot(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
+    plot(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
     content = (tmp_path / "loss.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n") and [entry.name for entry in tmp_path.iterdir()] == ["loss.png"]
     assert int.from_bytes(content[16:20], "big") == 1040
 
 
-def test_what_cannot_train_is_refused(tmp_path, rhyme):
+def test_what_cannot_train_is_refused(begin, tmp_path):
     """Empty, binary, missing and short texts, a vocabulary too small, settings that cannot work: each a sentence, and
     no folder.
     """
@@ -263,12 +253,12 @@ def test_what_cannot_train_is_refused(tmp_path, rhyme):
         (tmp_path / name).write_bytes(content)
     (tmp_path / "none").mkdir()
     out = tmp_path / "out"
-    with pytest.raises(Refused) as caught:
+    with refusing() as caught:
         run.begin(out, [tmp_path / name for name in (*faulty, "nowhere.txt", "none")], TINY)
     whats = ["empty file", "not a text file", "not a text file", "no such file", "no text in the folder"]
     assert [reason.what for reason in caught.value.reasons] == whats
     assert "zero bytes" in str(caught.value) and "byte 3" in str(caught.value)
-    with pytest.raises(Refused, match="no text"):
+    with refusing("no text"):
         run.begin(out, [], TINY)
     for wishes, wording in (
         ({"context": 4000}, "too little text"),
@@ -281,28 +271,28 @@ def test_what_cannot_train_is_refused(tmp_path, rhyme):
         ({"width": 30, "heads": 4}, "d_model is not divisible by heads"),
         ({"device": "tpu"}, "the device is not available"),
     ):
-        with pytest.raises(Refused, match=wording):
-            run.begin(out, [rhyme], {**TINY, **wishes})
+        with refusing(wording):
+            begin("out", **wishes)
     assert not out.exists()
 
 
-def test_nothing_is_written_over(tmp_path, rhyme):
+def test_nothing_is_written_over(begin, tmp_path, rhyme):
     """A folder with something in it, a file of that name and an earlier run are refused and left as they are."""
-    mine, folder, wishes = tmp_path / "mine", tmp_path / "run", {**TINY, "steps": 4}
+    mine, folder = tmp_path / "mine", tmp_path / "run"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
-    run.begin(folder, [rhyme], wishes)
+    begin(steps=4)
     before = (folder / checkpoint.NAME).read_bytes()
     for place, wording in (
-        (mine, "the folder is not empty"),
-        (rhyme, "the folder is a file"),
-        (folder, "the folder already contains a model"),
+        ("mine", "the folder is not empty"),
+        ("rhyme.txt", "the folder is a file"),
+        ("run", "the folder already contains a model"),
     ):
-        with pytest.raises(Refused, match=wording):
-            run.begin(place, [rhyme], wishes)
+        with refusing(wording):
+            begin(place)
 
     def resume(wording, place=folder, **wishes):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             run.resume(place, [], wishes)
 
     resume("--width cannot change when a run is resumed", width=32)
@@ -323,36 +313,35 @@ def test_nothing_is_written_over(tmp_path, rhyme):
     resume("the folder does not contain a training run", tmp_path / "finished")
 
 
-def test_a_training_that_diverges_stops_before_it_spoils_the_weights(rhyme, tmp_path):
+def test_a_training_that_diverges_stops_before_it_spoils_the_weights(begin, tmp_path):
     """A loss that is no number any more is refused; the weights are still finite and the checkpoint is the last good
     one.
     """
-    found = run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4, "eval_every": 2})
+    found = begin(steps=4, eval_every=2)
     steps = iter(found)
     next(steps), next(steps)
     before, first = (tmp_path / "run" / checkpoint.NAME).read_bytes(), next(found.model.parameters())
     kept = first.detach().clone()
     first.data.fill_(math.nan)
-    with pytest.raises(Refused, match="the training has diverged"):
+    with refusing("the training has diverged"):
         next(steps)
     first.data.copy_(kept)
     assert all(weight.isfinite().all() for weight in found.model.parameters())
     assert (tmp_path / "run" / checkpoint.NAME).read_bytes() == before
 
 
-def test_one_process_trains_in_a_folder(rhyme, tmp_path):
+def test_one_process_trains_in_a_folder(begin, tmp_path):
     """While a run takes steps no other may; one that has fallen behind is refused; a run that was left is free
     again.
     """
-    found = run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4, "eval_every": 1})
-    steps = iter(found)
+    steps = iter(begin(steps=4, eval_every=1))
     next(steps)
     other = run.resume(tmp_path / "run", [], {})
-    with pytest.raises(Refused, match="the folder is in use"):
+    with refusing("the folder is in use"):
         next(iter(other))
     next(steps)
     steps.close()
-    with pytest.raises(Refused, match=r"the run was continued by another process\n.*step 1 here, 2 in"):
+    with refusing(r"the run was continued by another process\n.*step 1 here, 2 in"):
         next(iter(other))
     assert [line["step"] for line in run.resume(tmp_path / "run", [], {})] == [3, 4]
 
@@ -363,7 +352,7 @@ def test_generate_refuses_what_it_cannot_write(tmp_path):
     """
 
     def refuses(wording, prompt="x", **wishes):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             generate(tmp_path, prompt, **wishes)
 
     refuses("no model in the folder")

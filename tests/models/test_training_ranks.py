@@ -9,17 +9,15 @@ import pytest
 import torch
 
 from regard.cli.train import together
-from regard.common.errors import Refused
 from regard.models.training import run
 from regard.models.training.over_ranks import Alone, Ranks
 from regard.models.training.settings import Settings
 from tests.models import on_ranks
 from tests.models.texts import FLAGS, RHYME, done, log, tensors, train_process, until_steps
 from tests.parallel.ranks import Simulated
-from tests.parallel.started import started
+from tests.parallel.started import results
+from tests.support.refusals import refusing
 from tests.support.waiting import HANG
-
-pytest.importorskip("safetensors", reason="safetensors is not installed")
 
 
 def losses(folder, name):
@@ -35,9 +33,8 @@ def test_losses_do_not_depend_on_the_number_of_ranks(rhyme, tmp_path):
     """
     rhyme.write_text(5 * RHYME)
     for number, until in ((2, 2), (3, 4)):
-        found = started(number, "tests.models.on_ranks", "trained", tmp_path / "ranks", rhyme, until)
-        assert [status for status, _, _ in found] == [0] * number, found
-        assert all(each == found[0][1] for _, each, _ in found)
+        found = results(number, "tests.models.on_ranks", "trained", tmp_path / "ranks", rhyme, until)
+        assert all(each == found[0] for each in found)
     for name, settings in on_ranks.SETTINGS.items():
         whole, folder = tmp_path / "whole" / name, tmp_path / "ranks" / name
         list(run.begin(whole, [rhyme], settings))
@@ -106,7 +103,7 @@ def test_options_that_contradict_each_other_are_refused(ranks, divide, torchrun,
         with together(ranks, divide) as team:
             assert type(team) is Alone
         return
-    with pytest.raises(Refused, match=wording), together(ranks, divide):
+    with refusing(wording), together(ranks, divide):
         pass
 
 
@@ -121,5 +118,5 @@ def test_what_ranks_cannot_train_is_refused():
         ("tokens", {"batch": 1, "context": 384}, None),
     ):
         settings = Settings().changed(wishes)
-        with pytest.raises(Refused, match=wording) if wording else nullcontext():
+        with refusing(wording) if wording else nullcontext():
             Ranks(transport, divide).check(settings)

@@ -9,8 +9,6 @@ import time
 from regard.models.training import checkpoint, run
 from tests.support.command import SRC
 
-__all__ = ["FLAGS", "RHYME", "TINY", "done", "log", "tensors", "train_process", "until_steps"]
-
 RHYME = "Round and round the rugged rock the ragged rascal ran.\n" * 40
 TINY = {"layers": 1, "width": 16, "heads": 2, "context": 16, "batch": 2, "warmup": 2, "dropout": 0.1}
 FLAGS = [part for name, value in TINY.items() for part in (f"--{name}", str(value))]

@@ -6,7 +6,7 @@ import torch.distributed as dist
 import regard as rg
 import regard.parallel as rp
 from regard.models import Config, LanguageModel, generate
-from tests.parallel.ranks import refusal
+from tests.support.refusals import refusal
 
 PAGES = 8  # of 128 positions on each rank: half of what the long prompt needs
 PROMPTS = [2000, 300]  # tokens

@@ -15,10 +15,12 @@ from regard.parallel.context import on_devices
 from tests.parallel import steps
 from tests.parallel.decoded import texts
 
+CAUSAL = rg.causal()
+
 CASES = {  # the placement and the rules
-    "causal": ("contiguous", {"mask": rg.causal()}),
-    "documents": ("zigzag", {"mask": rg.causal() & rg.documents(lengths=[700, 1800]), "score": rg.alibi(4)}),
-    "window, dropout": ("excess", {"mask": rg.causal() & rg.window(300), "dropout": 0.1, "seed": 3}),
+    "causal": ("contiguous", {"mask": CAUSAL}),
+    "documents": ("zigzag", {"mask": CAUSAL & rg.documents(lengths=[700, 1800]), "score": rg.alibi(4)}),
+    "window, dropout": ("excess", {"mask": CAUSAL & rg.window(300), "dropout": 0.1, "seed": 3}),
 }
 
 
@@ -26,6 +28,10 @@ def whole():
     """q, k, v and the gradient of the output, of all tokens."""
     torch.manual_seed(0)
     return [torch.randn(1, heads, 2500, 16) for heads in (4, 2, 2, 4)]
+
+
+def placed(ranks, **more):
+    return rp.place(2500, ranks=ranks, mask=CAUSAL, **more)
 
 
 def of_four():
@@ -58,7 +64,7 @@ def of_two(tokens):
 
 def of_gpus(tensors):
     """The same by the functions that GPUs use, on the CPU."""
-    place = rp.place(2500, ranks=2, mask=rg.causal(), among="zigzag")
+    place = placed(2, among="zigzag")
     mine = [place.shard(each, axis=2, rank=dist.get_rank()) for each in tensors]
     rules = Arguments(**CASES["window, dropout"][1])
 
@@ -74,8 +80,7 @@ def of_dtensors(tensors):
     mesh = init_device_mesh("cpu", (4,))
     q, k, v, dout = (distribute_tensor(each, mesh, [Shard(2)]) for each in tensors)
     leaves = [each.detach().requires_grad_() for each in (q, k, v)]
-    place = rp.place(2500, ranks=4, mask=rg.causal(), among="zigzag")
-    out, lse = rp.attention_with_lse(*leaves, mask=rg.causal(), place=place)
+    out, lse = rp.attention_with_lse(*leaves, mask=CAUSAL, place=placed(4, among="zigzag"))
     out.backward(dout)
     assert out.placements == (Shard(2),) and out.shape == dout.shape and lse.shape == dout.shape[:3]
     positions = torch.arange(2500).chunk(4)[dist.get_rank()]
@@ -86,10 +91,10 @@ def of_rows_and_heads(tensors):
     """The same on a mesh of two dimensions."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "heads"))
     where = {"rank": mesh.get_local_rank("rows"), "part": mesh.get_local_rank("heads"), "parts": 2}
-    place = rp.place(2500, ranks=2, mask=rg.causal())
+    place = placed(2)
     mine = [place.shard(each, axis=2, **where) for each in tensors]
     groups = {"group": mesh["rows"], "heads_group": mesh["heads"]}
-    return place.positions(**where), step(attends(rp.attention, mask=rg.causal(), place=place, **groups), mine)
+    return place.positions(**where), step(attends(rp.attention, mask=CAUSAL, place=place, **groups), mine)
 
 
 def attended(place, mask, **options):
@@ -110,24 +115,24 @@ def error_of(*arguments, **options):
 
 def fails():
     """Rank 1 refuses its scale; then rank 2 has another mask; then all compute; then rank 1 ends."""
-    rank, causal = dist.get_rank(), rg.causal()
-    place = rp.place(2500, ranks=dist.get_world_size(), mask=causal)
-    refused = error_of(place, causal, scale=float("nan") if rank == 1 else None)
-    disagreed = error_of(place, rg.window(30) if rank == 2 else causal)
-    finite = bool(attended(place, causal).isfinite().all())
+    rank = dist.get_rank()
+    place = placed(dist.get_world_size())
+    refused = error_of(place, CAUSAL, scale=float("nan") if rank == 1 else None)
+    disagreed = error_of(place, rg.window(30) if rank == 2 else CAUSAL)
+    finite = bool(attended(place, CAUSAL).isfinite().all())
     if rank == 1:
         os._exit(7)
-    return refused, disagreed, finite, error_of(place, causal)
+    return refused, disagreed, finite, error_of(place, CAUSAL)
 
 
 def is_late(seconds):
     """Rank 2 begins its last call when the others have given up."""
-    place, store = rp.place(2500, ranks=3, mask=rg.causal()), dist.distributed_c10d._get_default_store()
-    attended(place, rg.causal())  # compiles, with the usual time to wait
+    place, store = placed(3), dist.distributed_c10d._get_default_store()
+    attended(place, CAUSAL)  # compiles, with the usual time to wait
     dist.barrier()
-    attended(place, rg.causal(), timeout=seconds)
+    attended(place, CAUSAL, timeout=seconds)
     if dist.get_rank() == 2:
         store.wait(["rank 0 gave up", "rank 1 gave up"])
-    error = error_of(place, rg.causal(), timeout=seconds)
+    error = error_of(place, CAUSAL, timeout=seconds)
     store.set(f"rank {dist.get_rank()} gave up", "")
     return error

@@ -5,23 +5,24 @@ import numpy as np
 import regard as rg
 from regard.parallel.work import PAGE
 
+CAUSAL = rg.causal()
+
 
 def random_mask(rng: np.random.Generator, tokens: int):
     """One of several kinds of mask, with random numbers, or None."""
-    cuts = np.sort(rng.integers(0, tokens + 1, 4))
-    lengths = np.diff(np.concatenate([[0], cuts, [tokens]]))
+    lengths = np.diff(np.concatenate([[0], np.sort(rng.integers(0, tokens + 1, 4)), [tokens]]))
     kinds = [
         None,
-        rg.causal(),
-        rg.causal() & rg.window(int(rng.integers(1, 400))),
-        rg.causal() & rg.documents(lengths=lengths),
+        CAUSAL,
+        CAUSAL & rg.window(int(rng.integers(1, 400))),
+        CAUSAL & rg.documents(lengths=lengths),
         rg.documents(lengths=lengths),
         rg.prefix(int(rng.integers(0, tokens))),
         rg.lengths(int(rng.integers(0, tokens + 1)), int(rng.integers(0, tokens + 1))),
         rg.global_tokens(int(rng.integers(0, 5))) | rg.window(100, 50),
         rg.blocks(rng.random((9, 9)) < 0.3, 160),
-        ~rg.causal(),
-        (rg.head < 1) & rg.causal() | (rg.head >= 1) & rg.window(130),
+        ~CAUSAL,
+        (rg.head < 1) & CAUSAL | (rg.head >= 1) & rg.window(130),
     ]
     return kinds[rng.integers(len(kinds))]
 

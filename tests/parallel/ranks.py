@@ -6,8 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from regard import Refused
-
 
 class Simulated:
     """A `Transport` between threads. sent: the bytes that this rank has sent to each rank."""
@@ -54,9 +52,7 @@ def _in_threads(works, barriers):
 
 def on_ranks(ranks, work):
     """[work(transport) on each rank]; the first error of a rank is raised."""
-    board, barrier = {}, threading.Barrier(ranks)
-    simulated = [Simulated(rank, ranks, board, barrier) for rank in range(ranks)]
-    return _in_threads([partial(work, each) for each in simulated], [barrier])
+    return [*on_mesh(ranks, 1, lambda transport, _: work(transport)).values()]
 
 
 def on_mesh(rows, heads, work):
@@ -69,12 +65,3 @@ def on_mesh(rows, heads, work):
         for part in range(heads)
     }
     return dict(zip(works, _in_threads([*works.values()], [barrier for _, barrier in (*columns, *lines)]), strict=True))
-
-
-def refusal(call, *arguments):
-    """What a call refuses, in words, or None."""
-    try:
-        call(*arguments)
-    except Refused as refused:
-        return str(refused)
-    return None

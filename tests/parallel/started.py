@@ -33,6 +33,13 @@ def started(ranks, module, name, *arguments):
         return [(each.returncode, one, text) for each, one, text in zip(running, found, said, strict=True)]
 
 
+def results(ranks, module, name, *arguments):
+    """What each rank returned; all of them have ended well."""
+    found = started(ranks, module, name, *arguments)
+    assert [status for status, _, _ in found] == [0] * ranks, found
+    return [result for _, result, _ in found]
+
+
 def main(folder, ranks, module, name, rank):
     """One rank."""
     import importlib

@@ -1,6 +1,7 @@
 """Attention over simulated ranks: results and gradients have the bits of one process, for any rules and placement."""
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +12,10 @@ from regard.parallel.context import on_devices
 from regard.parallel.place import LAYOUTS
 from tests.parallel.steps import compared
 from tests.support.lanes import examples
+from tests.support.refusals import refusing
 
-torch = pytest.importorskip("torch")
+CAUSAL = rg.causal()
+
 PLACEMENTS = [*LAYOUTS, "excess"]
 DTYPES = ["float32", "bfloat16", "float16"]
 
@@ -22,17 +25,17 @@ DTYPES = ["float32", "bfloat16", "float16"]
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
 def test_law_11_over_ranks(ranks, placement):
     """Packed documents of odd lengths, ALiBi and grouped queries under every placement."""
-    rules = Arguments(rg.causal() & rg.documents(lengths=[500, 1700, 800]), rg.alibi(4))
+    rules = Arguments(CAUSAL & rg.documents(lengths=[500, 1700, 800]), rg.alibi(4))
     compared(ranks, placement, (1, 4, 2, 3000, 16, 24), DTYPES[ranks % 3], lambda: rules)
 
 
 BY_HEAD = (rg.key <= rg.query) & (rg.key > rg.query - 100 * (rg.head + 1) - 400 * rg.batch)
-WINDOW = rg.causal() & rg.window(300)
+WINDOW = CAUSAL & rg.window(300)
 
 
 def dropped(sinks):
     """Dropout counts positions and heads of the whole call; gradients of sinks are sums over the rows of all ranks."""
-    return Arguments(rg.causal() & rg.window(700), sinks=sinks, dropout=0.2, seed=5)
+    return Arguments(CAUSAL & rg.window(700), sinks=sinks, dropout=0.2, seed=5)
 
 
 def of_distances(bias):
@@ -41,7 +44,7 @@ def of_distances(bias):
 
 
 def plain():
-    return Arguments(rg.causal())
+    return Arguments(CAUSAL)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +70,8 @@ def test_rules_over_ranks(ranks, placement, shape, rules, more):
 MASKS = st.sampled_from(
     [
         None,
-        rg.causal(),
-        rg.causal() & rg.window(150),
+        CAUSAL,
+        CAUSAL & rg.window(150),
         rg.prefix(200),
         (rg.query + rg.key) % 3 == 0,
         rg.key >= rg.query,
@@ -88,17 +91,17 @@ def test_any_rule_on_any_number_of_ranks(mask, score, tokens, ranks, placement, 
 
 def test_on_gpus_what_would_be_wrong_is_refused():
     """Sums over ranks of gradients of sinks and tables, and dropout of later heads; what is right is prepared."""
-    place = rp.place(600, ranks=2, mask=rg.causal())
+    place = rp.place(600, ranks=2, mask=CAUSAL)
     q, learned = torch.zeros(4, len(place.positions(0)), 8), torch.zeros(4, requires_grad=True)
 
     def prepared(**rules):
-        return on_devices.checked("attention", 0, place, (q, q, q), Arguments(rg.causal(), **rules))[0]
+        return on_devices.checked("attention", 0, place, (q, q, q), Arguments(CAUSAL, **rules))[0]
 
     for rules, text in (
         ({"sinks": learned}, "gradients of tables and sinks"),
         ({"score": rg.score + rg.table(learned)[rg.head]}, "gradients of tables and sinks"),
         ({"dropout": 0.1, "seed": 1, "head_start": 4}, "counts dropout from batch_start and head_start"),
     ):
-        with pytest.raises(rg.Refused, match=text):
+        with refusing(text):
             prepared(**rules)
     assert len(prepared(sinks=learned.detach()).positions) == q.shape[1]

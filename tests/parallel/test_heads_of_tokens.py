@@ -1,17 +1,16 @@
 """Ranks that divide the heads of tokens, alone and on a mesh of rows × heads: the bits of one process."""
 
 import pytest
+import torch
 
 import regard as rg
 import regard.parallel as rp
-from regard.common.errors import Refused
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context.attention import over_heads
 from regard.parallel.exchange.transport import Alone
 from tests.parallel.ranks import on_ranks
 from tests.parallel.steps import compared
-
-torch = pytest.importorskip("torch")
+from tests.support.refusals import refusing
 
 
 @pytest.mark.one_in(2)
@@ -43,7 +42,7 @@ def test_what_does_not_fit_is_refused_on_all():
             ((3, 200 - others.rank, 8), Arguments(), "does not have the tokens of this rank"),
             ((4, 200, 8), learned, "tables are not learned where ranks divide the heads"),
         ):
-            with pytest.raises(Refused, match=text):
+            with refusing(text):
                 over_heads(Alone(), others, (torch.zeros(shape, requires_grad=True),) * 3, place, rules)
 
     on_ranks(3, work)

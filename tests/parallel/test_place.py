@@ -7,6 +7,9 @@ import regard as rg
 import regard.parallel as rp
 from regard.cli.plan import log_normal
 from tests.parallel.placements import brute_bytes, needed, random_mask
+from tests.support.refusals import refusing
+
+CAUSAL = rg.causal()
 
 NAMES = ("contiguous", "zigzag", "striped", "balanced", "excess", "excess-1.1", "excess-1.3", "excess-1.6")
 MILLION = 1 << 20
@@ -44,9 +47,7 @@ def test_every_pair_is_computed_by_a_rank_that_has_its_page(seed):
     assert [len(place.positions(rank)) for rank in range(ranks)] == found.tokens.tolist()
 
 
-@pytest.mark.parametrize(
-    "mask", [None, rg.causal(), rg.causal() & rg.window(128), rg.documents(lengths=[384, 256, 400])]
-)
+@pytest.mark.parametrize("mask", [None, CAUSAL, CAUSAL & rg.window(128), rg.documents(lengths=[384, 256, 400])])
 def test_nothing_travels_that_is_not_needed(mask):
     """Where the plan is exact, the pages that a rank receives are the ones that its rows read."""
     place = rp.place(1040, ranks=4, mask=mask, among=["striped"])
@@ -59,11 +60,10 @@ def test_nothing_travels_that_is_not_needed(mask):
 def test_pairs_are_counted_over_all_heads():
     """A mask that differs between heads: the pairs of the visited tiles of each head; a page may be short."""
     mask = (rg.head < 1) & (rg.key <= rg.query) | (rg.head >= 1) & (rg.key < 0)
-    place = rp.place(256, ranks=1, mask=mask, heads=4)
 
-    assert place.pairs.tolist() == [128 * 128, 128 * 256]
+    assert rp.place(256, ranks=1, mask=mask, heads=4).pairs.tolist() == [128 * 128, 128 * 256]
     assert rp.place(256, ranks=1, heads=4).pairs.tolist() == [4 * 128 * 256] * 2
-    assert rp.place(300, ranks=1024, mask=rg.causal()).pairs.tolist() == [128 * 128, 128 * 256, 44 * 300]
+    assert rp.place(300, ranks=1024, mask=CAUSAL).pairs.tolist() == [128 * 128, 128 * 256, 44 * 300]
 
 
 def million(ranks, mask, **more):
@@ -75,7 +75,7 @@ def million(ranks, mask, **more):
 @pytest.mark.parametrize("ranks", [8, 64])
 def test_causal_is_placed_in_zigzag(ranks):
     """Perfect balance for 75 % of what a ring moves; contiguous has twice the mean at the last rank."""
-    place, candidates = million(ranks, rg.causal())
+    place, candidates = million(ranks, CAUSAL)
 
     assert place.chosen.name == "zigzag" and place.chosen.balance == 1.0
     assert place.chosen.mean_bytes / place.ring_bytes == pytest.approx(0.75, abs=0.001)
@@ -85,7 +85,7 @@ def test_causal_is_placed_in_zigzag(ranks):
 @pytest.mark.parametrize("ranks, million_bytes", [(8, 15), (64, 17)])
 def test_a_window_is_placed_contiguously(ranks, million_bytes):
     """0.4 % of what a ring moves."""
-    place, _ = million(ranks, rg.causal() & rg.window(4096))
+    place, _ = million(ranks, CAUSAL & rg.window(4096))
 
     assert place.chosen.name == "contiguous" and place.chosen.balance < 1.01
     assert place.chosen.mean_bytes / place.ring_bytes < 0.005
@@ -96,7 +96,7 @@ def test_documents_move_the_excess():
     """188 documents with log-normal lengths on 64 ranks with a fast network: balance at most 1.05 for at most 10 % of
     what a ring moves. On a slower one more imbalance takes less time.
     """
-    documents = rg.causal() & rg.documents(lengths=log_normal(188, MILLION, seed=0))
+    documents = CAUSAL & rg.documents(lengths=log_normal(188, MILLION, seed=0))
     fast, candidates = million(64, documents, bandwidth=450e9)
     slow, others = million(64, documents)
 
@@ -119,7 +119,7 @@ def test_the_least_time_is_chosen():
 
 def test_the_modelled_time():
     """Products of the rank with the most, or bytes of the rank with the most, whichever takes longer."""
-    sizes = {"ranks": 2, "mask": rg.causal(), "heads": 2, "depth": 64, "value_depth": 32, "dtype": "float32"}
+    sizes = {"ranks": 2, "mask": CAUSAL, "heads": 2, "depth": 64, "value_depth": 32, "dtype": "float32"}
     products = rp.place(512, **sizes, among=["contiguous"], peak=1e6, bandwidth=1e12)
     bytes_ = rp.place(512, **sizes, among=["contiguous"], peak=1e15, bandwidth=1e3)
 
@@ -130,8 +130,8 @@ def test_the_modelled_time():
 def test_a_given_layout_is_kept():
     """The tokens stay where they are; only rows may move."""
     layout = [2, 0, 0, 1, 1, 2]
-    place = rp.place(700, ranks=3, mask=rg.causal(), layout=layout)
-    plain = rp.place(700, ranks=3, mask=rg.causal(), layout=np.array(layout), among=["given"])
+    place = rp.place(700, ranks=3, mask=CAUSAL, layout=layout)
+    plain = rp.place(700, ranks=3, mask=CAUSAL, layout=np.array(layout), among=["given"])
 
     assert [each.name for each in place.candidates] == ["given", *NAMES[4:]]
     assert place.owner.tolist() == plain.owner.tolist() == plain.worker.tolist() == layout
@@ -147,7 +147,7 @@ def test_a_mask_that_allows_nothing():
 
 def test_pages_in_parts_are_the_pages_in_one(monkeypatch):
     """Ranks are marked a few at a time where there are many pages: nothing changes."""
-    mask = rg.causal() & rg.documents(lengths=[700, 1500, 800])
+    mask = CAUSAL & rg.documents(lengths=[700, 1500, 800])
     whole = rp.place(3000, ranks=7, mask=mask)
     monkeypatch.setattr("regard.parallel.traffic.CELLS", 60)
 
@@ -156,9 +156,9 @@ def test_pages_in_parts_are_the_pages_in_one(monkeypatch):
 
 def test_the_same_call_gives_the_same_placement():
     """Nothing is random, and equal placements have equal hashes."""
-    one, two = (rp.place(4000, ranks=5, mask=rg.causal()) for _ in range(2))
+    one, two = (rp.place(4000, ranks=5, mask=CAUSAL) for _ in range(2))
 
-    assert one == two and hash(one) == hash(two) and one != rp.place(4001, ranks=5, mask=rg.causal())
+    assert one == two and hash(one) == hash(two) and one != rp.place(4001, ranks=5, mask=CAUSAL)
     with pytest.raises(ValueError, match="read-only"):
         one.owner[0] = 1
 
@@ -167,12 +167,10 @@ def test_the_same_call_gives_the_same_placement():
     "arguments, message",
     [
         ({"tokens": 2.5}, "tokens is not an integer"),
-        ({"tokens": 1 << 31}, "tokens is out of range"),
         ({"ranks": 1025}, "from 1 to 1,024"),
         ({"heads": 6, "key_heads": 4}, "the heads do not divide"),
         ({"depth": 0}, "depth is out of range"),
         ({"tokens": (1 << 31) - 1, "heads": 2}, "the sequence is too large"),
-        ({"value_depth": -1}, "value_depth is out of range"),
         ({"dtype": "float17"}, "did you mean 'float16'"),
         ({"among": ["zig-zag"]}, "did you mean 'zigzag'"),
         ({"among": []}, "no candidate"),
@@ -183,11 +181,11 @@ def test_the_same_call_gives_the_same_placement():
         ({"peak": 0}, "peak is not a rate"),
         ({"bandwidth": float("nan")}, "bandwidth is not a rate"),
         ({"mask": rg.key + 1}, "mask"),
-        ({"tokens": 0, "ranks": 0, "dtype": "int8"}, "(?s)tokens is out.*ranks is out.*dtype"),
+        ({"tokens": 0, "ranks": 0, "dtype": "int8"}, "tokens is out.*ranks is out.*dtype"),
     ],
 )
 def test_refusals(arguments, message):
     """What is wrong, what was given, what is expected; every problem is listed."""
     call = {"tokens": 1000, "ranks": 2} | arguments
-    with pytest.raises(rg.Refused, match=message):
+    with refusing(message):
         rp.place(call.pop("tokens"), **call)

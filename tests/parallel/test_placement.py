@@ -9,12 +9,15 @@ import regard as rg
 import regard.parallel as rp
 from regard.parallel.placement import ARRAYS
 from tests.parallel.placements import random_mask
+from tests.support.refusals import refusing
+
+CAUSAL = rg.causal()
 
 
 @pytest.fixture
 def place():
     """A small placement with rows that moved."""
-    return rp.place(3000, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
+    return rp.place(3000, ranks=3, mask=CAUSAL, heads=4, key_heads=2, depth=16, among=["excess"])
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -37,7 +40,7 @@ def test_damaged_files_are_refused(place, tmp_path):
     """No JSON, other JSON, missing parts, ranks that do not exist, pages from a rank that does not hold them."""
     text = place.to_json()
     data = json.loads(text)
-    other = json.loads(rp.place(3000, ranks=3, mask=rg.causal(), heads=4, among=["striped"]).to_json())
+    other = json.loads(rp.place(3000, ranks=3, mask=CAUSAL, heads=4, among=["striped"]).to_json())
     changes = [
         {"regard_placement": 2},
         {"chosen": "striped"},
@@ -54,10 +57,10 @@ def test_damaged_files_are_refused(place, tmp_path):
         {"sizes": data["sizes"] | {"dtype": "int8"}},
     ]
     for wrong in ["", "[]", "{}", text[:-10], *(json.dumps(data | each) for each in changes)]:
-        with pytest.raises(rg.Refused, match="this is not a placement"):
+        with refusing("this is not a placement"):
             rp.Placement.from_json(wrong)
     (tmp_path / "place.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(rg.Refused, match="not a text"):
+    with refusing("not a text"):
         rp.Placement.load(tmp_path / "place.json")
 
 
@@ -66,7 +69,6 @@ def test_damaged_files_are_refused(place, tmp_path):
     [
         (lambda place: place.positions(3), "the rank does not exist"),
         (lambda place: place.travel(-1, 0), "the rank does not exist"),
-        (lambda place: place.travel(0, 3), "the rank does not exist"),
         (lambda place: rp.explain("zigzag"), "not a placement"),
         (lambda place: rp.explain(place).figure(width=0), "no width"),
         (lambda place: rp.explain(place).plot("place.txt"), "the form is unknown"),
@@ -74,7 +76,7 @@ def test_damaged_files_are_refused(place, tmp_path):
 )
 def test_refusals(place, call, words):
     """Ranks that do not exist, and what cannot be explained or drawn."""
-    with pytest.raises(rg.Refused, match=words):
+    with refusing(words):
         call(place)
 
 
@@ -91,7 +93,7 @@ def test_the_words(place):
 
 def test_of_many_ranks_the_busiest_are_listed():
     """Eight lines of forty ranks, those with the most time first."""
-    found = rp.explain(rp.place(40 * 256, ranks=40, mask=rg.causal(), among=["contiguous"], peak=1e9))
+    found = rp.explain(rp.place(40 * 256, ranks=40, mask=CAUSAL, among=["contiguous"], peak=1e9))
     lines = str(found).split("\n")
 
     assert "the 8 ranks of 40 with the most time; all are in the data" in lines
@@ -120,7 +122,7 @@ def test_memory():
     """By hand: own q, k and v, and the most of three moments: queries of others travel; a stripe of half the key heads
     is computed, and the next one travels; results return.
     """
-    place = rp.place(3072, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
+    place = rp.place(3072, ranks=3, mask=CAUSAL, heads=4, key_heads=2, depth=16, among=["excess"])
     found = rp.explain(place)
     keys, query, result = 2 * 32 * 2, 4 * 16 * 2, 4 * (16 * 2 + 4)  # bytes of a token
     travel = np.array([[128 * len(place.travel(source, target)) for target in range(3)] for source in range(3)])
@@ -139,7 +141,6 @@ def test_memory():
 
 def test_a_placement_as_an_image(place, tmp_path):
     """An old file is replaced; tests/cli/test_output_files.py has the other forms."""
-    pytest.importorskip("matplotlib")
     path = tmp_path / "place.pdf"
     path.write_bytes(b"old")
     rp.explain(place).plot(path)

@@ -4,29 +4,22 @@ import socket
 import sys
 
 import pytest
+import torch
 
 import regard as rg
 from tests.parallel import on_gloo
-from tests.parallel.started import started
+from tests.parallel.started import results, started
 from tests.support.command import SRC
 from tests.support.kernels import fresh
 
-torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 MODULE = "tests.parallel.on_gloo"
-
-
-def results(ranks, name, *arguments):
-    """What each rank returned; all of them have ended well."""
-    found = started(ranks, MODULE, name, *arguments)
-    assert [status for status, _, _ in found] == [0] * ranks, found
-    return [result for _, result, _ in found]
 
 
 @pytest.fixture(scope="module")
 def of_two():
     """What each of two ranks computes in one start."""
-    return results(2, "of_two", 8)
+    return results(2, MODULE, "of_two", 8)
 
 
 def alone(name, tensors):
@@ -90,7 +83,7 @@ def test_refusals_disagreement_and_the_end_of_a_rank(of_four):
 @pytest.mark.sweep
 def test_a_late_rank_is_named():
     """The others wait for the time that was given; the late rank learns that they gave up."""
-    one, two, late = results(3, "is_late", 5)
+    one, two, late = results(3, MODULE, "is_late", 5)
     for kind, text, seconds in (one, two):
         assert kind == "Lost" and seconds >= 5
         assert text.startswith(

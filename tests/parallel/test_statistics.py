@@ -5,8 +5,10 @@ import pytest
 
 import regard as rg
 import regard.parallel as rp
-from tests.parallel.ranks import on_ranks, refusal
+from tests.parallel.ranks import on_ranks
+from tests.support.engines import normal
 from tests.support.lanes import sweep
+from tests.support.refusals import refusal
 
 NAMES = ("lse", "entropy", "maximum", "distance", "range", "counts")
 
@@ -16,8 +18,7 @@ NAMES = ("lse", "entropy", "maximum", "distance", "range", "counts")
 )
 def test_statistics_over_ranks(ranks, placement):
     """Every measure of rows, masses of sets that depend on heads, and sums over rows; the ninth rank has no tokens."""
-    rng = np.random.default_rng(ranks)
-    q, k = rng.standard_normal((4, 1000, 16), np.float32), rng.standard_normal((2, 1000, 16), np.float32)
+    q, k = normal(4, 1000, 16), normal(2, 1000, 16, seed=1)
     mask = rg.causal() & rg.documents(lengths=[100, 700, 200])
     of = [*NAMES, rg.top(3), rg.mass(rg.key < 5 * rg.head, "low"), "received"]
     rules = {"of": of, "mask": mask, "score": rg.alibi(4), "sinks": np.zeros(4, np.float32)}

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["violations"]
-
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 
 

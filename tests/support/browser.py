@@ -176,7 +176,9 @@ def chromium():
 
 
 def _opening(browser, folder):
-    """A function that opens pages, or the page of a run, and what it opened."""
+    """Yields a function that opens pages, or the page of a run; afterwards they must have been silent, and have asked
+    for themselves alone.
+    """
     found = []
 
     def opening(shown, address="", **context):
@@ -185,27 +187,22 @@ def _opening(browser, folder):
         found.append(Opened(browser, file.as_uri(), address, **context))
         return found[-1]
 
-    return opening, found
-
-
-@pytest.fixture
-def opened(chromium, tmp_path):
-    """Opens a page; afterwards it must have been silent, and have asked for itself alone."""
-    opening, found = _opening(chromium, tmp_path)
     yield opening
     for each in found:
         each.silent()
         each.context.close()
+
+
+@pytest.fixture
+def opened(chromium, tmp_path):
+    """Opens pages for one test."""
+    yield from _opening(chromium, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def kept_open(chromium, tmp_path_factory):
     """As `opened`, for pages that several tests of a module share."""
-    opening, found = _opening(chromium, tmp_path_factory.mktemp("pages"))
-    yield opening
-    for each in found:
-        each.silent()
-        each.context.close()
+    yield from _opening(chromium, tmp_path_factory.mktemp("pages"))
 
 
 def words(n):

@@ -10,8 +10,6 @@ import shutil
 import subprocess
 import sys
 
-__all__ = ["CHROMIUM", "MISSING"]
-
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Where `playwright install chromium` puts its own, on Linux and macOS.
 DOWNLOADS = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or os.path.expanduser(

@@ -8,7 +8,7 @@ import regard as rg
 from regard.common import call_hooks
 from regard.language.checks.arguments import Arguments
 
-NOTHING = Arguments(None, None, None, None, None, 0.0, None, None, None)
+NOTHING = Arguments()
 SIZES = {
     "few rows": {},
     "one row": {"Q": 1, "K": 300},

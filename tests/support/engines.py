@@ -6,8 +6,6 @@ import pytest
 
 from tests.support.lanes import sweep
 
-__all__ = ["DTYPES", "ENGINES", "TOLERANCE", "dtypes", "dtypes_in_ci", "engines", "normal", "qkv", "same_bits"]
-
 ENGINES = ["reference", "jit"]
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 dtypes = pytest.mark.parametrize("dtype", DTYPES)

@@ -61,9 +61,9 @@ def imports(name: str, files: dict[str, Path]) -> Iterator[Import]:
         yield from (Import(target, inside) for target in targets if target in files)
 
 
-def reached(starts: list[str], root: Path = SOURCE) -> set[Path]:
+def reached(starts: list[str]) -> set[Path]:
     """Every file that is loaded with these modules, their packages' __init__ left out: what can decide what they do."""
-    files = modules(root)
+    files = modules()
     seen: set[str] = set()
     waiting = deque(starts)
     while waiting:
@@ -71,7 +71,7 @@ def reached(starts: list[str], root: Path = SOURCE) -> set[Path]:
         if name not in seen:
             seen.add(name)
             waiting.extend(target for target, _ in imports(name, files))
-    return {files[name] for name in seen if name != root.name}
+    return {files[name] for name in seen if name != SOURCE.name}
 
 
 def long_signatures(root: Path = SOURCE, most: int = 6) -> list[str]:

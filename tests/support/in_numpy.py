@@ -6,8 +6,6 @@ from regard.language.analysis import clamped, deciding
 from regard.language.expr import Expr, fold
 from regard.language.operators import OPERATORS
 
-__all__ = ["in_numpy"]
-
 
 def in_numpy(rule: Expr, values: dict, real) -> np.ndarray:
     """The rule as NumPy computes it in the dtype of sums, and parts that decide in float64."""

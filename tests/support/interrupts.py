@@ -6,8 +6,6 @@ from pathlib import Path
 
 import regard as rg
 
-__all__ = ["ends_before"]
-
 FOLDER = str(Path(rg.__file__).parent)
 
 
@@ -35,3 +33,11 @@ def ends_before(number: int, error: type[BaseException], call) -> bool:
         sys.settrace(before)
     assert next(lines) <= number, "the exception was swallowed"
     return True
+
+
+def interrupted(error: type[BaseException], call, *arguments):
+    """Interrupts a call before each of its lines, and yields their numbers, until the call ends."""
+    for number in itertools.count(1):
+        if ends_before(number, error, lambda: call(*arguments)):
+            return
+        yield number

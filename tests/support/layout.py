@@ -1,7 +1,5 @@
 """What is cut off on a page, sticks out of its window, or lies over other text: by boxes that the browser measures."""
 
-__all__ = ["CUT_OFF"]
-
 # Text that ends in an ellipsis, text for screen readers only, and what scrolls are as they should be.
 CUT_OFF = """() => {
     const found = new Set();

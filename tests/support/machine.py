@@ -4,8 +4,6 @@ import pytest
 
 from regard.engines.jit.code.target import ISAS, host, offered
 
-__all__ = ["OFFERED", "each_isa", "narrower_isas", "names_x86_registers", "on"]
-
 OFFERED = offered()
 # What CI compiles kernels for in one run: this machine, and what most machines have. Sweeps do the others, and
 # `.ci/run` runs the laws once more under REGARD_TARGET=avx2 and portable.

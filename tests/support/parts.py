@@ -3,8 +3,6 @@
 import numpy as np
 from hypothesis import strategies as st
 
-__all__ = ["Part", "four", "parts"]
-
 
 class Part:
     """Some entries of the batch and some groups of heads of a call, and their arguments."""

@@ -1,19 +1,43 @@
-"""What regard refuses, as a block: with refusing("no such head"): … and the reasons of a call: reasons_of(call, …)"""
+"""What regard refuses: as a block, with refusing("no such head"): …, as text, as reasons, and as their titles."""
+
+from contextlib import contextmanager
 
 import pytest
 
 from regard.common.errors import Refused
 
-__all__ = ["reasons_of", "refusing"]
+
+def _whole(refused: Refused) -> Refused:
+    assert all(reason.given and reason.expected and reason.fix for reason in refused.reasons)
+    return refused
 
 
-def refusing(words):
-    """Fails unless the block is refused in a text that has this pattern, over any number of lines."""
-    return pytest.raises(Refused, match=f"(?s){words}")
+@contextmanager
+def refusing(words=""):
+    """Fails unless the block is refused in a text that has this pattern, over any number of lines, and every reason has
+    its three parts.
+    """
+    with pytest.raises(Refused, match=f"(?s){words}") as caught:
+        yield caught
+    _whole(caught.value)
 
 
-def reasons_of(call, *given, **named):
+def refusal(call, *arguments):
+    """What a call refuses, in words, or None."""
+    try:
+        call(*arguments)
+    except Refused as refused:
+        return str(_whole(refused))
+    return None
+
+
+def reasons_of(call, *arguments, **named) -> list:
     """The reasons for which a call is refused."""
-    with pytest.raises(Refused) as caught:
-        call(*given, **named)
+    with refusing() as caught:
+        call(*arguments, **named)
     return caught.value.reasons
+
+
+def whats(call, *arguments, **named) -> list[str]:
+    """The title of each reason for which a call is refused."""
+    return [reason.what for reason in reasons_of(call, *arguments, **named)]

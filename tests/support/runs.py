@@ -1,7 +1,6 @@
 """Recorded runs, made by hand or checked: what the tests of audits share."""
 
 import numpy as np
-import pytest
 import torch
 
 from regard.audits.checks import names as names_of_checks
@@ -10,8 +9,6 @@ from regard.audits.finding import Finding
 from regard.audits.run_checks.audited_run import AuditedRun
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
-
-pytest.importorskip("transformers", reason="transformers is not installed")
 
 
 def call_of(
@@ -45,6 +42,11 @@ def checks(run, module=None, names=None):
 def alarms(results):
     """Faults and warnings."""
     return [found for found in results if isinstance(found, Finding) and found.severity != "note"]
+
+
+def alarms_of(*arrays, **rules):
+    """The alarms of a run of this one call."""
+    return alarms(checks(run_of(call_of(*arrays, **rules))))
 
 
 def shifted(allowed, by):

@@ -27,8 +27,7 @@ class Small(torch.nn.Module):
         q, k, v = (self.heads(part) for part in self.qkv(x).chunk(3, -1))
         seen = self.sees(n, None if attention_mask is None else attention_mask[:, None, None].bool())
         scores = (q @ k.transpose(2, 3) / 2).masked_fill(~seen, -torch.inf)
-        mixed = (scores.softmax(-1).nan_to_num(0) @ v).transpose(1, 2).flatten(2)
-        return self.out(self.after(x + mixed))
+        return self.out(self.after(x + (scores.softmax(-1).nan_to_num(0) @ v).transpose(1, 2).flatten(2)))
 
 
 def positions_of(real):
@@ -66,7 +65,8 @@ def only(found):
 
 def neighbours(x):
     """The mean with the positions on both sides."""
-    return (x + torch.nn.functional.pad(x, (0, 0, 1, 1))[:, 2:] + torch.nn.functional.pad(x, (0, 0, 1, 1))[:, :-2]) / 3
+    padded = torch.nn.functional.pad(x, (0, 0, 1, 1))
+    return (x + padded[:, 2:] + padded[:, :-2]) / 3
 
 
 def tiny(name):

@@ -6,6 +6,7 @@ A test says `@given(problems())` and calls `rg.attention(**case.kwargs)`; a fail
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +15,6 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard.language.expr import Expr, Var, lift
-
-__all__ = ["Case", "dropouts", "hostile", "layouts", "masks", "problems", "scores"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,10 @@ class Case:
 # ---- arrays ----------------------------------------------------------------------------------------------------------
 
 LAYOUTS = ("plain", "transposed", "fortran", "sliced", "negative", "broadcast", "misaligned")
+
+
+def among(*options):
+    return st.sampled_from(options)
 
 
 def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
@@ -99,7 +102,7 @@ def whole(draw, shape, most: int) -> np.ndarray:
 def broadcastable(draw, dims: Dims) -> tuple[int, ...]:
     """A shape that broadcasts to (B, H, Q, K) and has an element, with any number of leading axes left out."""
     full = [max(size, 1) for size in (dims.B, dims.H, dims.Q, dims.K)]
-    shape = [draw(st.sampled_from((1, size))) for size in full]
+    shape = [draw(among(1, size)) for size in full]
     return tuple(shape[draw(st.integers(0, 2)) :])
 
 
@@ -108,40 +111,24 @@ def broadcastable(draw, dims: Dims) -> tuple[int, ...]:
 POSITIONS = (rg.query, rg.key, rg.query, rg.key, rg.batch, rg.head)
 
 
-@st.composite
-def integers(draw, dims: Dims, depth: int = 2) -> Expr:
+def integers(dims: Dims, depth: int = 2) -> st.SearchStrategy[Expr]:
     """An integer rule over positions; values stay small, so that 32 bits hold them."""
-    kind = draw(
-        st.sampled_from(
-            ("position", "position", "constant")
-            if depth == 0
-            else ("position", "difference", "sum", "scaled", "divided", "remainder", "abs", "clip", "read", "where")
-        )
+    position = among(*POSITIONS)
+    if depth == 0:
+        return position | st.integers(-5, 40).map(lift)
+    x, divisor = integers(dims, depth - 1), among(1, 2, 3, 5, 8, 16, -2, -3)
+    return st.one_of(
+        position,
+        st.just(rg.query - rg.key),
+        st.builds(operator.add, x, x),
+        st.builds(operator.mul, st.integers(-3, 3), x),
+        st.builds(operator.floordiv, x, divisor),
+        st.builds(operator.mod, x, divisor),
+        x.map(abs),
+        st.builds(lambda x, low, size: rg.clip(x, low, low + size), x, st.integers(-4, 8), st.integers(0, 20)),
+        st.builds(rg.where, comparisons(dims, depth - 1), x, x),
+        st.builds(clamping, st.integers(1, 12).flatmap(lambda size: whole(size, 6)), st.just("lookup"), x),
     )
-    if kind == "position":
-        return draw(st.sampled_from(POSITIONS))
-    if kind == "constant":
-        return lift(draw(st.integers(-5, 40)))
-    if kind == "difference":
-        return rg.query - rg.key
-    x = draw(integers(dims, depth - 1))
-    if kind == "sum":
-        return x + draw(integers(dims, depth - 1))
-    if kind == "scaled":
-        return draw(st.integers(-3, 3)) * x
-    divisor = draw(st.sampled_from((1, 2, 3, 5, 8, 16, -2, -3)))
-    if kind == "divided":
-        return x // divisor
-    if kind == "remainder":
-        return x % divisor
-    if kind == "abs":
-        return abs(x)
-    if kind == "clip":
-        low = draw(st.integers(-4, 8))
-        return rg.clip(x, low, low + draw(st.integers(0, 20)))
-    if kind == "where":
-        return rg.where(draw(comparisons(dims, depth - 1)), x, draw(integers(dims, depth - 1)))
-    return clamping(draw(whole(draw(st.integers(1, 12)), 6)), "lookup", x)
 
 
 def clamping(array: np.ndarray, name: str, x: Expr) -> Expr:
@@ -158,56 +145,38 @@ def comparisons(draw, dims: Dims, depth: int = 2) -> Expr:
     x, y = draw(integers(dims, depth)), draw(integers(dims, depth))
     if draw(st.integers(0, 7)) == 0:
         x, y = clamping(draw(normal(5, np.float32)), "height", x), 0.1
-    sign = draw(st.sampled_from(("lt", "le", "gt", "ge", "eq", "ne")))
+    sign = draw(among("lt", "le", "gt", "ge", "eq", "ne"))
     return getattr(lift(x), f"__{sign}__")(y)
 
 
-@st.composite
-def factories(draw, dims: Dims) -> Expr:
+def factories(dims: Dims) -> st.SearchStrategy[Expr]:
     """One of the masks that regard names."""
-    small = st.integers(1, 12)
-    name = draw(
-        st.sampled_from(
-            (
-                "everything",
-                "causal",
-                "window",
-                "prefix",
-                "documents",
-                "lengths",
-                "dilated",
-                "strided",
-                "global_tokens",
-                "blocks",
-                "dense",
-            )
-        )
+    small, keys = st.integers(1, 12), max(dims.K, 1)
+    per_batch = st.integers(0, 40) | whole((dims.B,), 40)
+    counts = st.lists(st.integers(0, 15), max_size=5)
+    ids = among((keys,), (dims.B, keys)).flatmap(lambda shape: whole(shape, 3))
+    lead = among((), (dims.H,), (dims.B, dims.H), (dims.B, 1))
+    cells = st.builds(lambda lead, rows, columns: (*lead, rows, columns), lead, small, small)
+    return st.one_of(
+        st.builds(rg.everything),
+        st.builds(rg.causal),
+        st.builds(rg.window, st.none() | small, st.none() | st.integers(0, 6)),
+        st.builds(rg.prefix, per_batch),
+        st.builds(rg.documents, ids | ids.map(np.sort)),
+        counts.map(lambda counts: rg.documents(lengths=[*counts, max(dims.K - sum(counts), 0)])),
+        st.builds(rg.lengths, per_batch, st.none() | per_batch),
+        st.builds(rg.dilated, small),
+        st.builds(rg.strided, small),
+        st.builds(rg.global_tokens, st.integers(0, 4) | st.lists(st.integers(0, 30), max_size=3)),
+        st.builds(
+            rg.blocks,
+            cells.flatmap(lambda shape: whole(shape, 1)).map(lambda cell: cell == 1),
+            small | st.tuples(small, small),
+        ),
+        broadcastable(dims)
+        .flatmap(lambda shape: whole(shape, 2))
+        .map(lambda seen: rg.dense(seen > 0, dims.K - dims.Q)),
     )
-    per_batch = st.one_of(st.integers(0, 40), whole((dims.B,), 40))
-    if name in ("everything", "causal"):
-        return getattr(rg, name)()
-    if name in ("dilated", "strided"):
-        return getattr(rg, name)(draw(small))
-    if name == "window":
-        return rg.window(draw(st.none() | small), draw(st.none() | st.integers(0, 6)))
-    if name == "prefix":
-        return rg.prefix(draw(per_batch))
-    if name == "lengths":
-        return rg.lengths(draw(per_batch), draw(st.none() | per_batch))
-    if name == "documents":
-        if draw(st.booleans()):
-            counts = draw(st.lists(st.integers(0, 15), max_size=5))
-            return rg.documents(lengths=[*counts, max(dims.K - sum(counts), 0)])
-        shape = draw(st.sampled_from(((max(dims.K, 1),), (dims.B, max(dims.K, 1)))))
-        ids = draw(whole(shape, 3))
-        return rg.documents(np.sort(ids) if draw(st.booleans()) else ids)
-    if name == "global_tokens":
-        return rg.global_tokens(draw(st.one_of(st.integers(0, 4), st.lists(st.integers(0, 30), max_size=3))))
-    if name == "blocks":
-        size = draw(st.one_of(small, st.tuples(small, small)))
-        lead = draw(st.sampled_from(((), (dims.H,), (dims.B, dims.H), (dims.B, 1))))
-        return rg.blocks(draw(whole((*lead, draw(small), draw(small)), 1)) == 1, size)
-    return rg.dense(draw(whole(draw(broadcastable(dims)), 2)) > 0, dims.K - dims.Q)
 
 
 @st.composite
@@ -233,50 +202,48 @@ def masks(draw, dims: Dims, depth: int = 2) -> Expr:
 @st.composite
 def offsets(draw, dims: Dims) -> Expr:
     """A number of size about 1 that depends on positions and tables, not on the score."""
-    kind = draw(st.sampled_from(("table", "heads", "wave", "decay", "slope", "floor", "constant")))
+    kind = draw(among("table", "heads", "wave", "decay", "slope", "floor", "constant"))
     x = draw(integers(dims, 1))
     if kind == "table":
         return clamping(draw(normal(draw(st.integers(1, 12)), np.float32)), "height", x)
     if kind == "heads":
         return rg.table(draw(normal((dims.H, 6), np.float64)), "per_head")[rg.head, x % 6]
     if kind == "wave":
-        return draw(st.sampled_from((rg.sin, rg.cos)))(0.3 * x) + rg.atan(rg.to_float(x))
+        return draw(among(rg.sin, rg.cos))(0.3 * x) + rg.atan(rg.to_float(x))
     if kind == "decay":
         return rg.exp2(-0.25 * abs(x)) + rg.exp(-abs(x))
     if kind == "slope":
         return rg.sqrt(1 + abs(x)) / 4 - rg.log(2.0 + abs(x)) + rg.log2(1.0 + abs(x)) / 8
     if kind == "floor":
-        return draw(st.sampled_from((rg.floor, rg.ceil, rg.trunc, rg.round_even)))((x % 7) / 4) + rg.sign(x)
-    return lift(draw(st.sampled_from((0, 1, 0.5, -1.25))))
+        return draw(among(rg.floor, rg.ceil, rg.trunc, rg.round_even))((x % 7) / 4) + rg.sign(x)
+    return lift(draw(among(0, 1, 0.5, -1.25)))
 
 
 @st.composite
 def bends(draw, x: Expr) -> Expr:
     """A continuous function of a score that keeps its size."""
     return draw(
-        st.sampled_from(
-            (
-                lambda: rg.softcap(3.0, x),
-                lambda: 2 * rg.tanh(x),
-                lambda: rg.sigmoid(x) * x,
-                lambda: rg.relu(x) - 0.1 * x,
-                lambda: rg.softplus(x),
-                lambda: rg.sqrt(1 + x * x),
-                lambda: rg.log1p(abs(x)),
-                lambda: rg.sin(x) + rg.cos(x),
-                lambda: rg.exp2(rg.clip(x, -3, 2)),
-                lambda: rg.expm1(rg.minimum(x, 1.0)),
-                lambda: rg.erf(x) + 0.5 * x,
-                lambda: rg.where(x > 0, x, 0.25 * x),
-                lambda: rg.atan(x),
-                lambda: rg.tan(rg.tanh(x)),
-                lambda: x / (1 + abs(x)),
-                lambda: rg.maximum(x, -1),
-                lambda: rg.log(1 + rg.exp(rg.clip(x, -8, 8))),
-                lambda: rg.rsqrt(1 + x * x),
-                lambda: rg.pow(1.5 + rg.tanh(x), 2.5),
-                lambda: x**3 / (1 + x * x),
-            )
+        among(
+            lambda: rg.softcap(3.0, x),
+            lambda: 2 * rg.tanh(x),
+            lambda: rg.sigmoid(x) * x,
+            lambda: rg.relu(x) - 0.1 * x,
+            lambda: rg.softplus(x),
+            lambda: rg.sqrt(1 + x * x),
+            lambda: rg.log1p(abs(x)),
+            lambda: rg.sin(x) + rg.cos(x),
+            lambda: rg.exp2(rg.clip(x, -3, 2)),
+            lambda: rg.expm1(rg.minimum(x, 1.0)),
+            lambda: rg.erf(x) + 0.5 * x,
+            lambda: rg.where(x > 0, x, 0.25 * x),
+            lambda: rg.atan(x),
+            lambda: rg.tan(rg.tanh(x)),
+            lambda: x / (1 + abs(x)),
+            lambda: rg.maximum(x, -1),
+            lambda: rg.log(1 + rg.exp(rg.clip(x, -8, 8))),
+            lambda: rg.rsqrt(1 + x * x),
+            lambda: rg.pow(1.5 + rg.tanh(x), 2.5),
+            lambda: x**3 / (1 + x * x),
         )
     )()
 
@@ -287,25 +254,21 @@ def scores(draw, dims: Dims, steps: int = 2) -> Expr:
     x: Expr = rg.score
     for _ in range(draw(st.integers(0, steps))):
         name = draw(
-            st.sampled_from(
-                ("softcap", "alibi", "bias", "gate", "relative", "t5_buckets", "bend", "offset", "scaled", "where")
-            )
+            among("softcap", "alibi", "bias", "gate", "relative", "t5_buckets", "bend", "offset", "scaled", "where")
         )
         if name == "softcap":
-            x = rg.softcap(draw(st.sampled_from((1.5, 4.0, 30.0))), x)
+            x = rg.softcap(draw(among(1.5, 4.0, 30.0)), x)
         elif name == "alibi":
-            x = rg.alibi(draw(st.sampled_from((dims.H, rg.alibi_slopes(dims.H).astype(np.float64) / 3))), x)
+            x = rg.alibi(draw(among(dims.H, rg.alibi_slopes(dims.H).astype(np.float64) / 3)), x)
         elif name in ("bias", "gate"):
-            array = draw(normal(draw(broadcastable(dims)), draw(st.sampled_from((np.float32, np.float64)))))
+            array = draw(normal(draw(broadcastable(dims)), draw(among(np.float32, np.float64))))
             x = getattr(rg, name)(array, x, query_start=dims.K - dims.Q)
         elif name == "relative":
-            lead = draw(st.sampled_from(((), (dims.H,))))
+            lead = draw(among((), (dims.H,)))
             x = rg.relative(draw(normal((*lead, 2 * draw(st.integers(0, 9)) + 1), np.float32)), x)
         elif name == "t5_buckets":
-            buckets = draw(normal((draw(st.sampled_from((8, 16, 32))), dims.H), np.float32))
-            x = rg.t5_buckets(
-                buckets, bidirectional=draw(st.booleans()), max_distance=draw(st.sampled_from((20, 128))), score=x
-            )
+            buckets = draw(normal((draw(among(8, 16, 32)), dims.H), np.float32))
+            x = rg.t5_buckets(buckets, bidirectional=draw(st.booleans()), max_distance=draw(among(20, 128)), score=x)
         elif name == "bend":
             x = draw(bends(x))
         elif name == "offset":
@@ -313,7 +276,7 @@ def scores(draw, dims: Dims, steps: int = 2) -> Expr:
         elif name == "scaled":
             x = x * draw(offsets(dims))
         else:
-            x = rg.where(draw(masks(dims, 0)), x, draw(st.one_of(offsets(dims), bends(x))))
+            x = rg.where(draw(masks(dims, 0)), x, draw(offsets(dims) | bends(x)))
     # A removed key stays removed, so −inf comes last: a function of −inf may be NaN.
     return rg.where(draw(masks(dims, 1)), x, float("-inf")) if draw(st.integers(0, 4)) == 0 else x
 
@@ -339,16 +302,14 @@ def problems(draw, dtypes=(np.float32, np.float64), rows: int = 40, depth: int =
         layout[name] = draw(layouts)
         arrays[name] = laid_out(draw(normal(shape[4 - axes :], dtype)), layout[name])
     starts = st.integers(-10, 50)
-    start = draw(
-        st.one_of(st.none(), st.just(0), starts, st.lists(starts, min_size=dims.B, max_size=dims.B).map(np.array))
-    )
-    sink_shape = draw(st.sampled_from((None, None, (dims.H,), (dims.H, 3))))
+    start = draw(st.none() | st.just(0) | starts | st.lists(starts, min_size=dims.B, max_size=dims.B).map(np.array))
+    sink_shape = draw(among(None, (dims.H,), (dims.H, 3)))
     return Case(
         {
             **arrays,
-            "mask": draw(st.one_of(st.none(), masks(dims), masks(dims))),
-            "score": draw(st.one_of(st.none(), scores(dims))),
-            "scale": draw(st.sampled_from((None, None, 0.5, -0.25, 0.0))),
+            "mask": draw(st.none() | masks(dims)),
+            "score": draw(st.none() | scores(dims)),
+            "scale": draw(among(None, 0.5, -0.25, 0.0)),
             "query_start": start,
             "sinks": None if sink_shape is None else draw(normal(sink_shape, dtype)),
         },
@@ -365,13 +326,11 @@ HOSTILE = (np.nan, np.inf, -np.inf, 1e30, -1e30, 1e-30, 1e-40, -0.0)
 def hostile(draw, array: np.ndarray) -> np.ndarray:
     """A copy in which some rows hold NaN, infinities, huge numbers or denormals."""
     rng = np.random.default_rng(draw(st.integers(0, 999)))
-    bad = rng.random(array.shape[:-1]) < draw(st.sampled_from((0.02, 0.1, 0.4)))
+    bad = rng.random(array.shape[:-1]) < draw(among(0.02, 0.1, 0.4))
     value = draw(st.sampled_from(HOSTILE))
-    place = bad[..., None] & (rng.random(array.shape) < draw(st.sampled_from((0.1, 1.0))))
+    place = bad[..., None] & (rng.random(array.shape) < draw(among(0.1, 1.0)))
     with np.errstate(over="ignore"):
         return np.where(place, np.array(value).astype(array.dtype), array)
 
 
-dropouts = st.fixed_dictionaries(
-    {"dropout": st.sampled_from((0.01, 0.3, 0.5, 0.99)), "seed": st.integers(0, 2**64 - 1)}
-)
+dropouts = st.fixed_dictionaries({"dropout": among(0.01, 0.3, 0.5, 0.99), "seed": st.integers(0, 2**64 - 1)})

@@ -28,5 +28,19 @@ def qkv(H=4, G=2, Q=150, K=150, D=16, E=16, B=2, dtype=torch.float32):
     )
 
 
+def unusual(module):
+    """The module with no parameter at a special value."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return module
+
+
+def compiled(function, **options):
+    """A function that torch compiles, as one graph unless options say otherwise, without what it compiled before."""
+    torch._dynamo.reset()
+    return torch.compile(function, **{"fullgraph": True, "backend": "aot_eager"} | options)
+
+
 def law(q, k, v, **asked):
     return reference.forward(Problem.of(q, k, v, gradients=True, **asked))

@@ -17,8 +17,11 @@ import regard.parallel as rp
 import regard.torch as rt
 from regard.parallel.head_parallel import divided
 from regard.torch import positions as places
-from tests.parallel.ranks import on_ranks, refusal
-from tests.parallel.started import started
+from tests.parallel.ranks import on_ranks
+from tests.parallel.started import results
+from tests.support.refusals import refusal
+
+CAUSAL = rg.causal()
 
 
 def rows(seed: int, *shape: int, dtype=torch.float32) -> torch.Tensor:
@@ -66,31 +69,32 @@ def learned(layer):
     return layer
 
 
-BY_HEAD = rg.causal() & (rg.query - rg.key <= rg.head + 1)
+BY_HEAD = CAUSAL & (rg.query - rg.key <= rg.head + 1)
+causal, by_head = (functools.partial(self_attention, mask=mask) for mask in (CAUSAL, BY_HEAD))
 Layer, Multi = functools.partial(rt.Attention, 12), functools.partial(rt.MultiHeadAttention, 12, 6)
 CASES = {  # a layer, and how it is called
-    "whole groups": (lambda: Layer(6, bias=True), lambda layer: self_attention(layer, rg.causal())),
-    "three groups": (lambda: Layer(6, 3, dropout=0.5), lambda layer: self_attention(layer, BY_HEAD)),
+    "whole groups": (lambda: Layer(6, bias=True), causal),
+    "three groups": (lambda: Layer(6, 3, dropout=0.5), by_head),
     "rotary, sinks, norms": (
         lambda: Layer(6, 3, head_dim=4, value_dim=3, sinks=2, query_key_norm=True, positions=places.Rotary(4)),
-        lambda layer: self_attention(layer, rg.causal()),
+        causal,
     ),
     "more ranks than key heads": (
         lambda: Layer(6, 2, bias=True, query_key_norm=True),
-        lambda layer: self_attention(layer, BY_HEAD),
+        by_head,
     ),
     "one key head": (lambda: Layer(6, 1, dropout=0.2, bias=True), lambda layer: self_attention(layer, None)),
     "learned positions": (
         lambda: Layer(6, 2, positions=places.Buckets(6)),
-        lambda layer: self_attention(layer, rg.causal()),
+        causal,
     ),
-    "slopes": (lambda: Layer(6, positions=places.ALiBi(6)), lambda layer: self_attention(layer, rg.causal())),
-    "bfloat16": (lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, rg.causal(), torch.bfloat16)),
+    "slopes": (lambda: Layer(6, positions=places.ALiBi(6)), causal),
+    "bfloat16": (lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, CAUSAL, torch.bfloat16)),
     "memory": (lambda: Layer(6, 2, memory_dim=10, bias=True), with_memory),
     "cache": (lambda: Layer(6, 2), with_cache),
     "differential": (
         lambda: rt.DifferentialAttention(12, 6, 2, depth=1, head_dim=2, positions=places.Rotary(2), dropout=0.2),
-        lambda layer: self_attention(layer, BY_HEAD),
+        by_head,
     ),
     "multi-head": (
         lambda: Multi(kdim=10, vdim=11, dropout=0.3, add_bias_kv=True, add_zero_attn=True),
@@ -182,10 +186,9 @@ def own_part(name: str, layer, part: rp.Heads, wanted: torch.Tensor) -> torch.Te
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_layers_over_processes(ranks):
     """Outputs and gradients of one process up to rounding; bits that are the same on every rank and in a second run."""
-    done = started(ranks, __name__, "divided_steps", ranks)
-    assert [status for status, _, _ in done] == [0] * ranks, done
-    compared([found for _, (found, _), _ in done], CASES)
-    for _, (_, refused), _ in done:
+    done = results(ranks, __name__, "divided_steps", ranks)
+    compared([found for found, _ in done], CASES)
+    for _, refused in done:
         assert all(text in told for text, told in refused.items()), refused
 
 
@@ -215,14 +218,12 @@ def compared(by_rank, names) -> None:
             part = rp.heads(rank, ranks=ranks, heads=H, key_heads=G)
             assert told == str(part) and found.keys() == wanted.keys()
             for key, value in found.items():
-                own = own_part(key, layer, part, wanted[key])
-                torch.testing.assert_close(value, own, **near)
+                torch.testing.assert_close(value, own_part(key, layer, part, wanted[key]), **near)
                 assert torch.equal(value, again[key]), f"{name}: {key} of a copy, in a second run"
                 held.setdefault(key, []).append((part, value))
         for key, pairs in held.items():
             for (part, value), (other, theirs) in itertools.combinations(pairs, 2):
-                projection = key.startswith(("k.", "v.")) and part.key == other.key
-                if projection or not key.startswith(OF_A_RANK):
+                if (key.startswith(("k.", "v.")) and part.key == other.key) or not key.startswith(OF_A_RANK):
                     assert torch.equal(value, theirs), f"{name}: {key} of ranks {part.rank} and {other.rank}"
 
 

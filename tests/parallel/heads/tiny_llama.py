@@ -5,12 +5,13 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.distributed import DistributedConfig
 from transformers.masking_utils import create_causal_mask
 
 from regard.torch.hf import attend, record, register
-from tests.parallel.ranks import refusal
+from tests.support.refusals import refusal
 
 torch.set_num_threads(1)
 IDS = torch.arange(24).reshape(2, 12) % 50
@@ -59,17 +60,17 @@ def main(folder: str) -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     with torch.no_grad(), record(model) as calls:
         logits = model.eval()(IDS, attention_mask=PADDING).logits
-        torch.testing.assert_close(logits, alone.eval()(IDS, attention_mask=PADDING).logits, rtol=1e-5, atol=1e-5)
+        assert_close(logits, alone.eval()(IDS, attention_mask=PADDING).logits, rtol=1e-5, atol=1e-5)
     assert [call.shape for call in calls] == [(2, 8 // ranks, 12, 12)] * 2, "regard computes this rank's heads"
 
-    torch.testing.assert_close(step(model), step(alone), rtol=1e-4, atol=1e-6)
+    assert_close(step(model), step(alone), rtol=1e-4, atol=1e-6)
 
     layer, same = model.model.layers[0].self_attn.eval(), alone.model.layers[0].self_attn.eval()
     own = [each.chunk(ranks, 1)[rank] for each in (Q, K, V)]
-    torch.testing.assert_close(by_head(layer, *own), by_head(same, Q, K, V).chunk(ranks, 1)[rank], rtol=0, atol=0)
+    assert_close(by_head(layer, *own), by_head(same, Q, K, V).chunk(ranks, 1)[rank], rtol=0, atol=0)
     assert "2 query heads for each key head" in str(refusal(lambda: attend(layer, own[0], K, V, None)))
     added = torch.randn(2, 8 // ranks, 12, 12)
-    torch.testing.assert_close(attend(layer, *own, added)[0], attend(torch.nn.Module(), *own, added)[0], rtol=0, atol=0)
+    assert_close(attend(layer, *own, added)[0], attend(torch.nn.Module(), *own, added)[0], rtol=0, atol=0)
     assert "a tensor by head" in str(refusal(lambda: attend(layer.train(), *own, added, dropout=0.5)))
     layer.config.num_attention_heads = 10
     assert "num_attention_heads=10" in str(refusal(lambda: attend(layer, *own, None, dropout=0.5)))

@@ -2,7 +2,6 @@
 
 import contextlib
 
-import pytest
 import torch
 import torch.distributed as dist
 import transformers as T
@@ -12,8 +11,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.torch.hf import attend, record, register
 from regard.torch.hf.divided import mask_for
-
-__all__ = ["TOKENS", "attended", "on_two", "refusals", "train"]
+from tests.support.refusals import refusing
 
 TOKENS = 700
 T.logging.set_verbosity_error()
@@ -71,11 +69,6 @@ def attended(window=None, alone=False):
     return positions, [out.detach().transpose(1, 2), *(each.grad for each in leaves)]
 
 
-def refused(wording):
-    """A block that ends with such a refusal."""
-    return pytest.raises(rg.Refused, match=wording)
-
-
 def refusals():
     """Wrong calls, which one rank makes, are refused on every rank; whether a right one after them is well."""
     register()
@@ -97,23 +90,23 @@ def refusals():
         ("output_attentions of a divided sequence", {"output_attentions": True}),
         ("the mask was not made for a divided sequence", {"attention_mask": torch.zeros(1, 1, *2 * tokens.shape[1:])}),
     ):
-        with refused(wording):
+        with refusing(wording):
             call(**(arguments if rank == 1 else {}))
     kept = call(use_cache=True).past_key_values
-    with refused("a cache holds a part of a divided sequence"):
+    with refusing("a cache holds a part of a divided sequence"):
         call(past_key_values=kept)
-    with refused("the placement is for another number of ranks"), rp.sequence(rp.place(TOKENS, ranks=3)):
+    with refusing("the placement is for another number of ranks"), rp.sequence(rp.place(TOKENS, ranks=3)):
         pass
-    with refused("the ranks disagree about the mask"), rp.sequence(place, mask=rg.window(30 + rank)):
+    with refusing("the ranks disagree about the mask"), rp.sequence(place, mask=rg.window(30 + rank)):
         pass
-    with refused("recording of a divided sequence"), record(model):
+    with refusing("recording of a divided sequence"), record(model):
         call()
     right = bool(call().logits.isfinite().all())
     # The backward pass computes a part of the model again, outside of the sequence.
     model.train().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     with rp.sequence(place):
         loss = model(tokens, position_ids=positions, use_cache=False).logits.sum()
-    with refused("a part of a divided sequence outside rp.sequence"):
+    with refusing("a part of a divided sequence outside rp.sequence"):
         loss.backward()
     return right
 

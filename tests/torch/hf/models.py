@@ -4,8 +4,8 @@ import torch
 
 from regard.torch.hf.tiny_models import tiny_model
 
-__all__ = ["built", "claimed", "on", "tokens"]
-
+# Generation without chance, to the last token.
+GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 MIXED = ["sliding_attention", "full_attention"]
 # What a tiny model needs besides its small sizes: grouped heads; a first token; masks that are cut to the last rows.
 SETTINGS = {

@@ -3,19 +3,13 @@
 import pytest
 import torch
 
-from regard.common.errors import Refused
 from regard.torch.hf.divided import mask_for
-from tests.parallel.started import started
+from tests.parallel.started import results
+from tests.support.refusals import refusing
 from tests.torch.hf import divided_on_ranks as work
 
 pytestmark = pytest.mark.slow
-
-
-def results(ranks, name, *arguments):
-    """What each rank returned; all of them have ended well."""
-    found = started(ranks, "tests.torch.hf.divided_on_ranks", name, *arguments)
-    assert [status for status, _, _ in found] == [0] * ranks, found
-    return [result for _, result, _ in found]
+MODULE = "tests.torch.hf.divided_on_ranks"
 
 
 def same_losses(found, expected):
@@ -30,7 +24,7 @@ def test_two_ranks():
     """Llama with grouped key heads, and packed documents: losses and weights of one process; attention's outputs and
     gradients, also in a window, in its bits; wrong calls on one rank are refused on both.
     """
-    found = results(2, "on_two")
+    found = results(2, MODULE, "on_two")
     same_losses([each["llama"] for each in found], work.train(2, alone=True))
     for name, window in (("attended", None), ("attended in a window", 150)):
         _, expected = work.attended(window, alone=True)
@@ -44,12 +38,11 @@ def test_two_ranks():
 @pytest.mark.sweep
 def test_four_ranks():
     """Five steps of Llama on four ranks under a zig-zag placement."""
-    same_losses(results(4, "train", 5), work.train(5, alone=True))
+    same_losses(results(4, MODULE, "train", 5), work.train(5, alone=True))
 
 
 def test_outside_a_sequence():
     """Without a sequence, masks are those of `lazy_mask`, and padding is no problem."""
-    mask = mask_for(1, 3, 3, attention_mask=torch.tensor([[0, 1, 1]]))
-    assert "padding" in repr(mask)
-    with pytest.raises(Refused, match="padding has the wrong number of axes"):
+    assert "padding" in repr(mask_for(1, 3, 3, attention_mask=torch.tensor([[0, 1, 1]])))
+    with refusing("padding has the wrong number of axes"):
         mask_for(1, 3, 3, attention_mask=torch.zeros(3))

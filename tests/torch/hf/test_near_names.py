@@ -3,12 +3,10 @@
 import random
 
 import pytest
-from typer.testing import CliRunner
 
-from regard import Refused
-from regard.cli import app
 from regard.torch.hf.load_model import near_model
 from tests.common.test_keywords import misspelt
+from tests.support.command import refused
 
 
 @pytest.fixture
@@ -43,8 +41,6 @@ def test_architectures_and_other_words(known):
 
 @pytest.mark.sweep  # the hub's own retries take half a minute without a network
 @pytest.mark.parametrize("words", [["audit", "translater"], ["look", "translater", "Hello."]])
-def test_the_commands(known, monkeypatch, words):
+def test_the_commands(known, words):
     """`audit` and `look`, without the network."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    result = CliRunner().invoke(app, words)
-    assert isinstance(result.exception, Refused) and "did you mean 'translator'?" in str(result.exception)
+    assert "did you mean 'translator'?" in refused(*words, HF_HUB_OFFLINE="1")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import regard.torch.hf
-from regard import Refused
 from regard.torch.hf import attention as hf
-from tests.torch.hf.models import built, claimed, on, tokens
+from tests.support.refusals import refusing
+from tests.torch.hf.models import GREEDY, built, claimed, on, tokens
 
 IDS = tokens()["input_ids"]
 
@@ -64,7 +64,7 @@ def test_any_rectangle():
     np.testing.assert_array_equal(call.weights(heads=np.array([True, False, False, True])), whole[:, [0, 3]])
     assert call.weights(heads=[], rows=[1]).shape == (2, 0, 1, 9)
     for outside in ({"heads": 4}, {"heads": "all"}, {"rows": 9}, {"keys": [9]}):
-        with pytest.raises(Refused, match="fix  "):
+        with refusing("fix  "):
             call.weights(**outside)
 
 
@@ -72,9 +72,7 @@ def test_any_rectangle():
 @pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
 def test_generation_with_a_cache(name, cache):
     """Several calls per module, each with the keys of its moment, though a static cache has been overwritten since."""
-    options = (
-        tokens("left") | cache | {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    )
+    options = tokens("left") | cache | GREEDY | {"max_new_tokens": 6}
     model = built(name)
     with hf.record(model) as calls:
         model.generate(**options)
@@ -134,16 +132,16 @@ def test_only_this_model_inside_this_block():
 
 def test_a_model_on_another_implementation_is_refused():
     """The recorder says what the model runs on and how to change it."""
-    with pytest.raises(Refused, match="set_attn_implementation"), hf.record(built("bert", "sdpa")):
+    with refusing("set_attn_implementation"), hf.record(built("bert", "sdpa")):
         pass
 
 
 def test_a_block_without_a_call_is_refused():
     """Silence would look like a model without attention."""
-    with pytest.raises(Refused, match="no attention call"), hf.record(built("bert")):
+    with refusing("no attention call"), hf.record(built("bert")):
         pass
     model = claimed("deberta-v2")
-    with torch.no_grad(), pytest.raises(Refused, match="no attention call"), hf.record(model):
+    with torch.no_grad(), refusing("no attention call"), hf.record(model):
         model(input_ids=IDS)
 
 

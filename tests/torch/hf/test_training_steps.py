@@ -9,13 +9,8 @@ from regard.torch.hf.tiny_models import mappings
 from tests.torch.hf import training_scan
 from tests.torch.hf.training_scan import KINDS, Step, scanned, verdict
 
-# A decoder, two with labels that reach attention, images in text, learned position biases, cross-attention, sinks,
-# images, sound.
-SAMPLE = ["llama", "gemma4", "gemma4_unified", "paligemma", "t5", "bart", "gpt_oss", "vit", "whisper"]
 
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", ["llama", "paligemma", "gpt_oss"])
 def test_a_step_is_no_worse(name):
     """With labels where the model takes them, and every kind of checkpointing and offloading that it supports."""
     assert scanned(name) == dict.fromkeys(KINDS, "same")

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     error: str = ""
 
 
-def scanned(name: str, kinds=KINDS) -> dict[str, str]:
+def scanned(name: str) -> dict[str, str]:
     """What is said of each kind of step of one architecture."""
     register()
     torch.manual_seed(0)
@@ -45,19 +45,19 @@ def scanned(name: str, kinds=KINDS) -> dict[str, str]:
         model = steady(tiny_model(name))
         given = accepted(model)
     except Exception as error:  # third-party code, on a configuration that it was not written for
-        return dict.fromkeys(kinds, f"left out: {first_line(error)[:80]}")
+        return dict.fromkeys(KINDS, f"left out: {first_line(error)[:80]}")
     if reason := cannot(model, given):
-        return dict.fromkeys(kinds, f"left out: {reason}")
+        return dict.fromkeys(KINDS, f"left out: {reason}")
     model.set_attn_implementation("eager")
     given = labelled(model, given)
     own = "sdpa" if all(part._supports_sdpa for part in parts(model)) else "eager"
     with Doubled():
         exact = step(copy.deepcopy(model).double(), doubled(given), "eager", "plain")
-    theirs, ours = ({kind: step(model, given, way, kind) for kind in kinds} for way in (own, NAME))
+    theirs, ours = ({kind: step(model, given, way, kind) for kind in KINDS} for way in (own, NAME))
     moved = [step(model, given, "eager", "plain"), step(perturbed(model), given, "eager", "plain")]
     usual = [run.gradients for run in (*moved, *theirs.values()) if not run.error]
     limit = None if exact.error or not usual else ALLOWED * max(worst(each, exact.gradients) for each in usual)
-    return {kind: verdict(theirs[kind], ours[kind], exact, limit) for kind in kinds}
+    return {kind: verdict(theirs[kind], ours[kind], exact, limit) for kind in KINDS}
 
 
 def parts(model):
@@ -117,8 +117,7 @@ def step(model, given, way: str, kind: str) -> Step:
         if "checkpoints" in kind:
             model.gradient_checkpointing_enable({"use_reentrant": kind.startswith("re-entrant")})
         model.zero_grad()
-        aside = torch.autograd.graph.save_on_cpu() if kind == "saved on the CPU" else contextlib.nullcontext()
-        with aside:
+        with torch.autograd.graph.save_on_cpu() if kind == "saved on the CPU" else contextlib.nullcontext():
             loss_of(run(model, given)).backward()
         return Step({name: part.grad.clone() for name, part in model.named_parameters() if part.grad is not None})
     except Exception as error:  # what stops it is the result

@@ -8,9 +8,13 @@ import pickle
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 import regard as rg
 from regard.torch.layers import DifferentialAttention, LatentAttention, LatentCache
+from tests.support.tensors import unusual
+
+CAUSAL = rg.causal()
 
 N, W = 9, 16
 SIZES = {"kv_rank": 8, "head_dim": 6, "rope_dim": 4, "value_dim": 5}
@@ -22,17 +26,9 @@ NAMES = {
 }  # fmt: skip
 
 
-def unusual(layer):
-    """The layer with no parameter at a special value."""
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_(std=0.4)
-    return layer
-
-
-def latent(q_rank=None, dtype=torch.float32):
+def latent(dtype=torch.float32):
     torch.manual_seed(0)
-    return unusual(LatentAttention(W, 4, q_rank=q_rank, **SIZES)).to(dtype)
+    return unusual(LatentAttention(W, 4, **SIZES)).to(dtype)
 
 
 @pytest.mark.parametrize("q_rank", [None, 7])
@@ -55,13 +51,13 @@ def test_deepseek_says_the_same(version, q_rank):
     x, places = torch.randn(2, N, W), torch.arange(N)[None]
 
     expected = theirs(x, position_embeddings=Rotary(config)(x, places), attention_mask=HIDDEN)[0]
-    found = mine(x, mask=rg.causal())
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    found = mine(x, mask=CAUSAL)
+    assert_close(found, expected, rtol=1e-4, atol=1e-5)
     found.square().sum().backward()
     expected.square().sum().backward()
     gradients = dict(mine.named_parameters())
     for name, parameter in theirs.named_parameters():
-        torch.testing.assert_close(gradients[renamed[name]].grad, parameter.grad, rtol=1e-3, atol=1e-4)
+        assert_close(gradients[renamed[name]].grad, parameter.grad, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2)])
@@ -69,7 +65,7 @@ def test_a_token_costs_its_latent_row(dtype, size):
     """kv_rank + rope_dim numbers for each token and no more, whatever the heads."""
     cache, real = LatentCache(kv_rank=8, rope_dim=4, dtype=dtype, batch=2, pages=2), getattr(torch, dtype)
     with torch.no_grad():
-        latent(dtype=real)(torch.randn(2, 128, W, dtype=real), mask=rg.causal(), cache=cache)
+        latent(dtype=real)(torch.randn(2, 128, W, dtype=real), mask=CAUSAL, cache=cache)
     assert cache.nbytes == 2 * 128 * (8 + 4) * size and cache.lengths.tolist() == [128, 128]
 
 
@@ -82,11 +78,11 @@ def test_the_cache_is_one_like_others(options):
     layer, x, cache = latent(), torch.randn(2, 140, W), LatentCache(8, 4, batch=2, **options)
 
     def more(rows, cache=cache):
-        return layer(rows, mask=rg.causal(), cache=cache)
+        return layer(rows, mask=CAUSAL, cache=cache)
 
     found = torch.cat([more(part) for part in x.split([133, 7], 1)], 1)
-    expected = layer(x, mask=rg.causal() & rg.window(options.get("window")))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0.1 if options else 1e-5)
+    expected = layer(x, mask=CAUSAL & rg.window(options.get("window")))
+    assert_close(found, expected, rtol=1e-4, atol=0.1 if options else 1e-5)
     copies = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
     first = more(x[:, :7])
     assert all(torch.equal(more(x[:, :7], each), first) for each in copies)
@@ -111,6 +107,5 @@ def test_differential_is_the_plain_formula():
     rows = (maps[0] - mixed * maps[1]) @ values
     rows = rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.norm.weight * (1 - first)
 
-    torch.testing.assert_close(layer(x), layer.o(rows.transpose(1, 2).reshape(2, N, W)))
-    fresh = DifferentialAttention(W, H, depth=depth)
-    assert abs(fresh.mixing().item() - first) < 0.2
+    assert_close(layer(x), layer.o(rows.transpose(1, 2).reshape(2, N, W)))
+    assert abs(DifferentialAttention(W, H, depth=depth).mixing().item() - first) < 0.2

@@ -2,8 +2,6 @@
 
 from torch import nn
 
-__all__ = ["WIDE", "B", "H", "Heads"]
-
 B, WIDE, H = 2, 16, 4
 
 

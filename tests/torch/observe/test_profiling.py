@@ -10,6 +10,7 @@ import runpy
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import regard as rg
 import regard.torch
-from regard import Refused
 from regard.common import call_hooks as watch
 from regard.torch.observe import profiling
 from regard.torch.observe.profiling import profile
 from tests import ROOT
+from tests.support.refusals import refusing, whats
+from tests.support.tensors import compiled
 from tests.torch.observe.heads import WIDE, B, H, Heads
 
 ONCE = {"repeats": 1, "warmup": 1, "peak": 100.0}
@@ -49,6 +51,11 @@ def rows(n=6):
     return torch.randn(B, n, WIDE)
 
 
+def once(model, inputs=None, **more):
+    """The profile of one run of a model, on rows unless it takes something else."""
+    return profile(model, rows() if inputs is None else inputs, **ONCE, **more)
+
+
 @pytest.mark.parametrize("attend", [F.scaled_dot_product_attention, rg.attention])
 def test_operations_are_those_that_torch_counts(attend):
     """Of dense attention, torch's own counter counts as many operations, forward and back; both take time."""
@@ -61,7 +68,7 @@ def test_operations_are_those_that_torch_counts(attend):
     with FlopCounterMode(display=False) as counter:
         out.sum().backward()
     back = again + counter.get_total_flops()  # no kernel keeps the scores
-    found = profile(attend, (q, k, v), backward=True, **ONCE)
+    found = once(attend, (q, k, v), backward=True)
     (call,) = found.calls
     assert (call.flops, call.backward_flops, found.flops) == (forward, back, forward + back)
     assert 0 < call.backward < 1
@@ -79,17 +86,17 @@ FLOATS = torch.zeros(6, 6).masked_fill(~CAUSAL, -torch.inf)
 @pytest.mark.parametrize(
     "attend",
     [
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, CAUSAL),
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, FLOATS),
+        partial(F.scaled_dot_product_attention, is_causal=True),
+        partial(F.scaled_dot_product_attention, attn_mask=CAUSAL),
+        partial(F.scaled_dot_product_attention, attn_mask=FLOATS),
         lambda q, k, v: (q @ k.mT).masked_fill(~CAUSAL, -torch.inf).softmax(-1) @ v,
-        lambda q, k, v: rg.attention(q, k, v, mask=rg.causal()),
-        lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: j <= i),
+        partial(rg.attention, mask=rg.causal()),
+        partial(rg.attention, mask=lambda b, h, i, j: j <= i),
     ],
 )
 def test_only_allowed_pairs_are_counted(attend):
     """A causal mask halves the operations, however it was said: 21 of 36 pairs, 2 · (D + E) each."""
-    (call,) = profile(Heads(attend), rows(), **ONCE).calls
+    (call,) = once(Heads(attend)).calls
     assert call.dims == {"B": 2, "H": 4, "G": 4, "Q": 6, "K": 6, "D": 4, "E": 4}
     assert call.flops == 2 * (4 + 4) * 2 * 4 * 21
 
@@ -99,12 +106,12 @@ def test_the_kernel_that_ran_is_named():
     out, matrix = B * 64 * WIDE * 4, B * H * 64 * 64 * 4
     for engine, builds, attend in (
         ("jit", False, rg.attention),
-        ("reference", True, lambda q, k, v: rg.attention(q, k, v, engine="reference")),
+        ("reference", True, partial(rg.attention, engine="reference")),
         ("SDPA flash", False, F.scaled_dot_product_attention),
         ("SDPA math", True, math_only),
         ("written out", True, lambda q, k, v: (q @ k.mT).softmax(-1) @ v),
     ):
-        (call,) = profile(Heads(attend), rows(64), **ONCE).calls
+        (call,) = once(Heads(attend), rows(64)).calls
         assert call.engine == engine and (call.modelled >= out + matrix) == builds
         assert engine != "reference" or call.why == "requested explicitly"
 
@@ -115,7 +122,7 @@ def test_memory_is_what_was_held():
     """
     out, matrix = B * 512 * WIDE * 4, B * H * 512 * 512 * 4
     for attend in (math_only, F.scaled_dot_product_attention, rg.attention):
-        held = profile(Heads(attend), rows(512), **ONCE).calls[0].measured
+        held = once(Heads(attend), rows(512)).calls[0].measured
         assert held >= matrix if attend is math_only else out <= held < matrix / 2
 
 
@@ -126,7 +133,7 @@ def test_times_contain_what_was_planted():
         time.sleep(PLANTED)
         return k <= q
 
-    slow, fast = Heads(lambda q, k, v: rg.attention(q, k, v, mask=sleepy)), Heads(F.scaled_dot_product_attention)
+    slow, fast = Heads(partial(rg.attention, mask=sleepy)), Heads(F.scaled_dot_product_attention)
     found = profile(nn.Sequential(fast, slow), rows(), repeats=3, warmup=0, peak=100.0)
     first, second = found.calls
     assert (first.layer, second.layer, first.backward, second.backward) == ("0", "1", None, None)
@@ -145,7 +152,7 @@ def test_the_way_back_is_timed(place):
         out = (Slow.apply(scores) if place == "inside" else scores).softmax(-1) @ v
         return Slow.apply(out) if place == "after" else out
 
-    (call,) = profile(Heads(attend), rows(), backward=True, **ONCE).calls
+    (call,) = once(Heads(attend), backward=True).calls
     assert (call.backward >= PLANTED) == (place == "inside")
     assert call.total == call.seconds + call.backward
 
@@ -161,8 +168,8 @@ def test_share_of_peak():
 
 def test_what_compiled_code_computes_is_listed_without_a_time():
     """A call inside a compiled graph cannot be told apart: it is listed, without a time, and the notes say so."""
-    attend = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), backend="aot_eager")
-    found = profile(nn.Sequential(Heads(attend), Heads(rg.attention)), rows(), **ONCE)
+    attend = compiled(lambda q, k, v: F.scaled_dot_product_attention(q, k, v))
+    found = once(nn.Sequential(Heads(attend), Heads(rg.attention)))
     assert [call.engine for call in found.calls] == ["SDPA flash", "jit"]
     assert math.isnan(found.calls[0].seconds) and found.seconds == found.calls[1].seconds > 0
     assert "a call without a time runs inside compiled code" in str(found)
@@ -179,7 +186,7 @@ class Checkpointed(nn.Module):
 
 def test_recomputed_calls_are_calls():
     """Under gradient checkpointing attention is computed again on the way back, and listed again."""
-    found = profile(Checkpointed(Heads(rg.attention)), rows(), backward=True, **ONCE)
+    found = once(Checkpointed(Heads(rg.attention)), backward=True)
     assert [call.layer for call in found.calls] == ["layer", "layer"]
 
 
@@ -207,7 +214,7 @@ def test_other_threads_are_not_watched():
         other.join()
         return rg.attention(q, k, v)
 
-    assert len(profile(attend, (q, q, q), **ONCE).calls) == 1
+    assert len(once(attend, (q, q, q)).calls) == 1
 
 
 # The text and the timeline --------------------------------------------------------------------------------------------
@@ -215,8 +222,7 @@ def test_other_threads_are_not_watched():
 
 def test_the_text():
     """The table names layer, engine, sizes, times and shares; a model without attention is told so."""
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
-    found = profile(encoder, rows(), **ONCE)
+    found = once(nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval())
     lines = [" ".join(line.split()) for line in str(found).splitlines()]
     number = r"[\d.]+ [µm]s"
     assert re.fullmatch(
@@ -227,12 +233,12 @@ def test_the_text():
     assert any(line.startswith("2 all") for line in lines)
     assert "SDPA flash: the kernel that torch chose" in lines and "torch's fused path" in lines[-1]
     assert "<pre" in found._repr_html_() and "layers.1.self_attn" in found._repr_html_()
-    assert "no attention calls were observed" in str(profile(nn.Linear(16, 16), rows(), **ONCE))
+    assert "no attention calls were observed" in str(once(nn.Linear(16, 16)))
 
 
 def test_a_long_table_lists_the_longest_calls():
     """Of many calls those that take longest are listed; the sums are of all."""
-    found = profile(lambda x: [F.scaled_dot_product_attention(x, x, x) for _ in range(50)], rows(), **ONCE)
+    found = once(lambda x: [F.scaled_dot_product_attention(x, x, x) for _ in range(50)])
     text = str(found)
     assert re.search("\\n *50 +all ", text) and "10 faster calls are not listed" in text
     assert len(re.findall("SDPA math +1×2", text)) == 40
@@ -244,7 +250,7 @@ def test_the_trace_holds_layers_and_calls(tmp_path):
     run.
     """
     begin = time.perf_counter()
-    found = profile(nn.Sequential(Heads(F.scaled_dot_product_attention), Heads(rg.attention)), rows(), **ONCE)
+    found = once(nn.Sequential(Heads(F.scaled_dot_product_attention), Heads(rg.attention)))
     took = 1e6 * (time.perf_counter() - begin)
     events = json.loads(found.save(tmp_path / "trace.json").read_text())["traceEvents"]
     ranges = {
@@ -263,7 +269,7 @@ def test_the_trace_holds_layers_and_calls(tmp_path):
 
 def test_tensorboard_finds_its_file(tmp_path):
     """The name is <worker>.<time>.pt.trace.json in a new folder: what torch's own handler writes."""
-    file = profile(Heads(rg.attention), rows(), **ONCE).tensorboard(tmp_path / "logs" / "run", worker="machine-1")
+    file = once(Heads(rg.attention)).tensorboard(tmp_path / "logs" / "run", worker="machine-1")
     assert re.fullmatch(r"machine-1\.\d+\.pt\.trace\.json", file.name)
     assert json.loads(file.read_text()).keys() >= {"traceEvents", "schemaVersion"}
     assert file.parent == tmp_path / "logs" / "run"
@@ -271,7 +277,7 @@ def test_tensorboard_finds_its_file(tmp_path):
 
 def test_what_cannot_be_saved(tmp_path):
     """A folder that is not there, a worker without a name, a file in place of a folder; what stood there stays."""
-    found, file = profile(Heads(F.scaled_dot_product_attention), rows(), **ONCE), tmp_path / "file"
+    found, file = once(Heads(F.scaled_dot_product_attention)), tmp_path / "file"
     file.write_text("mine")
     for save, wording in (
         (
@@ -281,7 +287,7 @@ def test_what_cannot_be_saved(tmp_path):
         (lambda: found.tensorboard(tmp_path, worker="a/b"), "not a valid worker name"),
         (lambda: found.tensorboard(file), "the log path is not a folder"),
     ):
-        with pytest.raises(Refused, match=wording):
+        with refusing(wording):
             save()
     assert file.read_text() == "mine"
 
@@ -314,7 +320,7 @@ def test_the_model_is_left_as_it_was():
     model = nn.Sequential(nn.BatchNorm1d(6), Heads(rg.attention), nn.Dropout(0.5)).train()
     x, before = rows(), torch.get_rng_state()
     model[1].q.weight.grad = torch.ones_like(model[1].q.weight)
-    profile(model, x, backward=True, **ONCE)
+    once(model, x, backward=True)
     assert torch.equal(torch.get_rng_state(), before) and not model[0].running_mean.any()
     assert bool((model[1].q.weight.grad == 1).all()) and model[0].weight.grad is None
 
@@ -323,38 +329,35 @@ def test_an_error_of_the_model_is_its_own():
     """What the model raises arrives as it is, and nothing stays behind."""
     model = Heads(rg.attention)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        profile(model, torch.randn(2, 6, 15), **ONCE)
+        once(model, torch.randn(2, 6, 15))
     assert watch.watchers == [] and not model._forward_hooks
 
 
 def test_what_cannot_be_profiled():
     """What is not a model, runs or a speed, a compiled model, no gradients: the error lists every problem."""
-    with pytest.raises(Refused) as caught:
-        profile(3, rows(), repeats=0, warmup=-1, peak=math.nan)
-    assert [reason.what for reason in caught.value.reasons] == [
+    assert whats(profile, 3, rows(), repeats=0, warmup=-1, peak=math.nan) == [
         "not a model",
         "repeats is not a number of runs",
         "warmup is not a number of runs",
         "peak is not a positive number",
     ]
     model = Heads(rg.attention).requires_grad_(False)
-    with pytest.raises(Refused, match="a compiled model hides its calls\n  given     OptimizedModule"):
-        profile(torch.compile(model), rows())
-    with pytest.raises(Refused, match="the output has no grad_fn"):
-        profile(model, rows(), backward=True, **ONCE)
+    with refusing("a compiled model hides its calls\n  given     OptimizedModule"):
+        once(torch.compile(model))
+    with refusing("the output has no grad_fn"):
+        once(model, backward=True)
 
 
 def test_arrays():
     """A function of NumPy arrays is profiled too."""
     q = np.zeros((2, 5, 8), np.float32)
-    (call,) = profile(rg.attention, (q, q, q), **ONCE).calls
+    (call,) = once(rg.attention, (q, q, q)).calls
     assert (call.engine, call.dtype, call.dims["Q"]) == ("jit", "float32", 5)
 
 
 @pytest.mark.sweep
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
     """The example writes timelines that hold its model's layers, and finds the faults that it plants."""
-    pytest.importorskip("transformers", reason="its model comes from transformers")
     monkeypatch.setattr(sys, "argv", ["profiling.py", str(tmp_path)])
     runpy.run_path(str(ROOT / "examples" / "profiling.py"))
     for name, kind in (("sdpa", "torch SDPA"), ("regard", "regard, for transformers")):
@@ -367,9 +370,7 @@ def test_the_example_runs(tmp_path, monkeypatch, capsys):
 
 def test_a_compiled_call_shows_under_the_operators_name():
     """Inside a compiled graph a call is one operator of torch's trace."""
-    attend = torch.compile(
-        lambda q: regard.torch.attention(q, q, q, mask=rg.causal()), fullgraph=True, backend="aot_eager"
-    )
+    attend = compiled(lambda q: regard.torch.attention(q, q, q, mask=rg.causal()))
     q = torch.randn(1, 2, 8, 16)
     attend(q)
     with torch.profiler.profile() as profiler:

@@ -5,10 +5,12 @@ planted.
 import contextlib
 import gc
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.attention.flex_attention as flex
 import torch.nn.functional as F
 from torch import nn
 
@@ -43,15 +45,11 @@ def encoder(layers=2):
 
 
 def llama(implementation: str):
-    T = pytest.importorskip("transformers", reason="the model comes from transformers")
     from regard.torch.hf import register
-    from regard.torch.hf.tiny_models import tiny_model
+    from tests.torch.hf.models import built
 
     register()
-    T.logging.set_verbosity_error()
-    model = tiny_model("llama", hidden_size=WIDE, head_dim=WIDE // H)
-    model.set_attn_implementation(implementation)
-    return model
+    return built("llama", implementation, hidden_size=WIDE, head_dim=WIDE // H)
 
 
 def unhooked(model) -> bool:
@@ -125,7 +123,8 @@ def test_heads_in_the_batch():
     """Products over batch · heads, and a softmax over batch and heads apart, as in BLOOM, with an added bias in the
     product.
     """
-    T = pytest.importorskip("transformers", reason="the model comes from transformers")
+    import transformers as T
+
     model = T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=WIDE, n_layer=2, n_head=H)).eval()
     found = trace(model, torch.arange(6)[None])
     assert [(call.q.shape, call.v.shape) for call in found.calls] == [((H, 6, 4), (H, 6, 4))] * 2
@@ -162,7 +161,6 @@ def test_regards_own_cache():
 
 def test_flex_attention_of_a_model():
     """FlexAttention is seen, compiled or not, and its rules are read as expressions, with what they captured."""
-    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
     document, slope = torch.arange(128) // 40, torch.tensor([0.5, 0.25])
     block = flex.create_block_mask(
         lambda b, h, q, kv: (document[q] == document[kv]) & (q >= kv), None, None, 128, 128, device="cpu"
@@ -253,7 +251,7 @@ def test_nan_in_the_input():
 def test_nan_in_a_score():
     """A table that the score reads is named."""
     bias = rg.table(torch.tensor([0, 0, torch.nan, 0, 0]), "bias")
-    layer = Heads(lambda q, k, v: rg.attention(q, k, v, score=rg.score + bias[key]))
+    layer = Heads(partial(rg.attention, score=rg.score + bias[key]))
     text = "the score's table 'bias' already holds NaN in 1 of 5 numbers, first at [2]"
     assert trace(layer, rows()).first("number").text == text
 
@@ -306,7 +304,7 @@ def test_padding_of_a_llama():
 def test_a_score_that_swallows():
     """A score of −infinity on every allowed key is distinguished from a mask that allows none."""
     rule = rg.where(query >= 3, -np.inf, rg.score)
-    found = trace(Heads(lambda q, k, v: rg.attention(q, k, v, mask=rg.causal(), score=rule)), rows())
+    found = trace(Heads(partial(rg.attention, mask=rg.causal(), score=rule)), rows())
     assert [finding.text for finding in found.findings] == [
         f"row 3 of batch entry 0, head 0, the first of {2 * B * H} of {B * H * N} rows, is fully masked: "
         "its score is −infinity for every key that the mask allows"
@@ -348,7 +346,7 @@ def test_a_shape_that_stops_the_model(kind):
 def test_a_mask_that_does_not_fit():
     """A mask of the wrong sizes is named with the sizes it should broadcast to."""
     mask = torch.ones(N, N + 1, dtype=torch.bool)
-    error = stopped(Heads(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask)), rows())
+    error = stopped(Heads(partial(F.scaled_dot_product_attention, attn_mask=mask)), rows())
     assert (
         "call 0 in Heads (torch SDPA): the mask array does not fit\n  given     (5, 6)\n"
         "  expected  something that broadcasts to (B, H, Q, K) = (2, 4, 5, 5)" in str(error)
@@ -414,8 +412,7 @@ def test_a_trace_holds_no_tensor_of_the_model():
 
 def test_compiled_models_are_traced():
     """A compiled model is run as it was written."""
-    found = trace(torch.compile(encoder(1)), rows())
-    assert [call.kind for call in found.calls] == ["torch SDPA"]
+    assert [call.kind for call in trace(torch.compile(encoder(1)), rows()).calls] == ["torch SDPA"]
 
 
 def test_a_method_of_a_model():
