@@ -33,10 +33,10 @@ def watched(label: str) -> Callable[[Function], Function]:
         def call(*args, **kwargs):
             if watchers:
                 return watchers[-1](label, function, args, kwargs)
-            profiler = sys.modules.get("torch.autograd.profiler")  # absent until torch is imported
-            if profiler is None or not profiler._is_profiler_enabled:
+            torch = torch_if_imported()
+            if torch is None or not torch.autograd.profiler._is_profiler_enabled:
                 return function(*args, **kwargs)
-            with profiler.record_function(f"{label} {shapes(*args, *kwargs.values())}"):
+            with torch.autograd.profiler.record_function(f"{label} {shapes(*args, *kwargs.values())}"):
                 return function(*args, **kwargs)
 
         return call  # type: ignore[return-value]
@@ -54,14 +54,16 @@ _torch: Any = None
 
 
 def torch_if_imported() -> Any:
-    """torch, or None until it is imported.
+    """torch, or None until it is imported completely: another thread may be importing it.
 
     torch.compile looks at every entry of a dict that a program reads, and other threads may add to sys.modules
     meanwhile: so programs read the module from here.
     """
     global _torch
     if _torch is None:
-        _torch = sys.modules.get("torch")
+        module = sys.modules.get("torch")
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            _torch = module
     return _torch
 
 

@@ -33,7 +33,8 @@ def outside_programs(function: Function) -> Function:
             torch = torch_if_imported()
             torch._dynamo.graph_break(msg=f"{message}")
             return torch.compiler.disable(function)(*args, **kwargs)
-        if "torch" in sys.modules:
+        torch = torch_if_imported()
+        if torch is not None:
             for each in (*args, *kwargs.values()):
                 if is_tensor(each) and _lost(each):
                     raise refuse(
@@ -44,10 +45,9 @@ def outside_programs(function: Function) -> Function:
                         "call it before or after, on tensor.detach()",
                     )
         # Between the graphs of a program torch.compile would look at every function that is called.
-        if "torch._dynamo" in sys.modules:
-            torch = sys.modules["torch"]
-            if torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None:
-                return torch.compiler.disable(function)(*args, **kwargs)
+        traces = torch is not None and "torch._dynamo" in sys.modules
+        if traces and torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None:
+            return torch.compiler.disable(function)(*args, **kwargs)
         try:
             return function(*args, **kwargs)
         except TypeError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from .caching import lock
+from .call_hooks import torch_if_imported
 from .errors import refuse
 
 VARIABLE = "REGARD_NUM_THREADS"
@@ -149,9 +150,8 @@ def _is_worker() -> bool:
 
 def _default() -> int:
     """The smallest of the numbers that the machine and other software allow."""
-    torch = sys.modules.get("torch")
-    get = getattr(torch, "get_num_threads", None)  # absent while torch is being imported
-    return min(_cores(), _quota(), get() if get is not None else _of_openmp())
+    torch = torch_if_imported()
+    return min(_cores(), _quota(), _of_openmp() if torch is None else torch.get_num_threads())
 
 
 def _cores() -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..common.arrays import address, as_tensor, read_array
 from ..common.caching import Memo
+from ..common.call_hooks import torch_if_imported
 from ..common.dtypes import torch_real
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
@@ -218,7 +219,7 @@ def _layout(arrays) -> tuple | None:
         if any(type(array) is not np.ndarray for array in arrays):
             return None
         return tuple([(array.shape, array.strides, array.dtype) for array in arrays])
-    torch = sys.modules.get("torch")
+    torch = torch_if_imported()
     if torch is None or torch._C._are_functorch_transforms_active():
         return None
     plain = torch.Tensor, torch.nn.Parameter

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.call_hooks import torch_if_imported
 from ...common.dtypes import row_of
 
 Array = np.ndarray
@@ -169,7 +170,7 @@ def array_kind(given: Any) -> str | None:
     """numpy, torch or jax; None for anything else. A package that was never imported has no arrays."""
     if isinstance(given, np.ndarray):
         return "numpy"
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    torch, jax = torch_if_imported(), sys.modules.get("jax")
     if torch is not None and isinstance(given, torch.Tensor):
         return "torch"
     return "jax" if jax is not None and isinstance(given, jax.Array) else None

@@ -11,13 +11,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 
 from ...common.caching import lock
+from ...common.call_hooks import torch_if_imported
 from ...common.thread_count import count, limit
 from . import pool
 from .code import build
@@ -109,8 +109,8 @@ def team_size() -> int:
 
 
 def _of_torch() -> Team | None:
-    torch = sys.modules.get("torch")
-    if torch is None or _forked or not hasattr(torch, "get_num_threads"):
+    torch = torch_if_imported()
+    if torch is None or _forked:
         return None
     threads = torch.get_num_threads()
     return _team(torch.__file__, threads) if threads > 1 else None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
+from ...common.call_hooks import torch_if_imported
 from ...common.errors import refuse
 from ...engines import dispatch
 from ...language.checks.arguments import Arguments
@@ -61,7 +62,8 @@ def prepared(
             "tables without gradients",
             "divide the rows only: omit heads_group",
         )
-    recording = "torch" in sys.modules and sys.modules["torch"].is_grad_enabled()  # torch is not imported for this
+    torch = torch_if_imported()
+    recording = torch is not None and torch.is_grad_enabled()
     gradients = recording and bool(
         wanted or any(getattr(each, "requires_grad", False) for each in (*tensors, arguments.sinks))
     )
