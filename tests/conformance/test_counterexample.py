@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import regard.conformance as rc
+from regard.conformance.conventions.roles import completed
 from regard.conformance.conventions.translate import Absent
 from regard.conformance.conventions.validation import parameters_of
 from regard.conformance.counterexample import script
@@ -75,7 +76,8 @@ def test_gradients_of_right_functions_pass(layout, axes, products, sums):
         dlse=normal(1, 2, 4),
     )
     for role in "q", "k", "v", *(["bias"] if call.bias is not None else []):
+        named = completed(adapter, parameters_of(function))
         exec(
-            script(call, adapter, parameters_of(function), "function", f"gradient of {role}", []),
+            script(call, named, parameters_of(function), "function", f"gradient of {role}", []),
             {"function": function},
         )

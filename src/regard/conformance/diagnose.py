@@ -268,7 +268,7 @@ class _Context:
 
 def _lacking(call: Call, answer: Answer) -> str:
     """The result that a script shows where there is none to compare."""
-    if call.dout is not None or call.dlse is not None:
+    if call.dout is not None:
         return "gradient of q"
     return next((what for what in ("lse", "weights") if f"the {what}" in answer.words), "out")
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, did_you_mean, refuse
 from ...common.files.strict_json import loads
-from .fields import VERSION, Adapter, schema
+from .fields import ATTRIBUTE, VERSION, Adapter, schema
 from .validation import WHERE, missing_parameters, parameters_of, problems
 
 __all__ = ["from_json", "read_adapter", "schema", "to_json"]
@@ -128,7 +128,6 @@ def _frozen(name: str, value: Any) -> Any:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-ATTRIBUTE = "__regard_adapter__"
 LISTS = ("always", "mask_shapes", "dtypes")
 
 

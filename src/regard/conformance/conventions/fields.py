@@ -79,6 +79,7 @@ class Adapter(Conventions):
 
 
 VERSION = 1
+ATTRIBUTE = "__regard_adapter__"  # in which the decorator keeps the adapter of a function
 RETURNED = ("out", "lse", "weights")
 # What a field with one of its `CHOICES` expects.
 CHOSEN = {

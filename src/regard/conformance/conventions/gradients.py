@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...laws.call import Call
+from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import fitting, float64, on_call, pack, unpack
-from .read import Result, Unreadable, entries, pack_lse, read
+from .read import Unreadable, entries, pack_lse, read
 from .translate import Absent, Prepared
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 
 
-def gradients(function: Callable[..., Any], prepared: Prepared, call: Call) -> tuple[Result, dict[str, np.ndarray]]:
-    """The result of a call with dout or dlse, and the gradients by role, in float64 and in the shapes of the call.
+def with_gradients(function: Callable[..., Any], prepared: Prepared, call: Call, adapter: Adapter) -> Answer:
+    """The answer to a call with dout: its gradients are in float64 and in the shapes of the call.
 
     Raises:
         Absent: if the adapter declares no gradients.
         Unreadable: if the result is not what the adapter says, or has no gradient.
     """
-    adapter = prepared.adapter
     if adapter.gradients == "none":
         raise Absent("gradients", "the adapter declares no gradients")
     inputs = {role: prepared.given[role] for role in DIFFERENTIATED if role in prepared.given}
     run = _torch if adapter.gradients == "torch" else _jax
-    result, found = run(function, prepared, inputs, call)
-    return result, {role: _canonical(found[role], role, call, adapter) for role in inputs}
+    answer, found = run(function, prepared, inputs, call, adapter)
+    return replace(answer, gradients={role: _canonical(found[role], role, call, adapter) for role in inputs})
 
 
 def outward_gradients(call: Call, adapter: Adapter) -> dict[str, np.ndarray]:
     """The given gradients of the output and lse as the function has their axes."""
-    found: dict[str, np.ndarray] = {}
-    if call.dout is not None:
-        found["out"] = pack(call.dout, adapter.layout)
+    assert call.dout is not None
+    found = {"out": pack(call.dout, adapter.layout)}
     if call.dlse is not None:
         # in base 2, lse is the natural one over ln 2; so is its gradient the natural one times ln 2
         ratio = np.log(2) if adapter.lse == "base-2" else 1
@@ -45,13 +44,13 @@ def outward_gradients(call: Call, adapter: Adapter) -> dict[str, np.ndarray]:
 
 
 def _torch(
-    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call
-) -> tuple[Result, dict[str, Any]]:
+    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call, adapter: Adapter
+) -> tuple[Answer, dict[str, Any]]:
     """By torch's autograd. An input that the result does not depend on has gradient 0."""
     import torch
 
-    adapter, returned = prepared.adapter, prepared.call(function)
-    result = read(returned, call, adapter)
+    returned = prepared.call(function)
+    answer = read(returned, call, adapter)
     found = entries(returned, adapter)
     outputs, outward = [], []
     for role, array in outward_gradients(call, adapter).items():
@@ -64,18 +63,17 @@ def _torch(
         outputs.append(found[role])
         outward.append(on_call(array, "torch").to(found[role].dtype))
     got = torch.autograd.grad(outputs, list(inputs.values()), outward, allow_unused=True)
-    return result, {
+    return answer, {
         role: torch.zeros_like(array) if each is None else each for (role, array), each in zip(inputs.items(), got)
     }
 
 
 def _jax(
-    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call
-) -> tuple[Result, dict[str, Any]]:
+    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call, adapter: Adapter
+) -> tuple[Answer, dict[str, Any]]:
     """By jax.vjp."""
     import jax
 
-    adapter = prepared.adapter
     outward = outward_gradients(call, adapter)
 
     def run(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -85,9 +83,9 @@ def _jax(
         return {role: found[role] for role in outward}, found
 
     outputs, pull, found = jax.vjp(run, inputs, has_aux=True)
-    result = read(_as_returned(found, adapter), call, adapter)
+    answer = read(_as_returned(found, adapter), call, adapter)
     given = {role: on_call(array, "jax").astype(outputs[role].dtype) for role, array in outward.items()}
-    return result, pull(given)[0]
+    return answer, pull(given)[0]
 
 
 def _as_returned(found: dict[str, Any], adapter: Adapter) -> Any:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from ...common.errors import first_line
-from ...laws.call import Call
+from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import NAMES, array_kind, dtype_name, float64, is_float, packed_shape, reduced, shown, type_words, unpack
 
@@ -24,19 +24,8 @@ class Unreadable(Exception):
     returned: Any = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Result:
-    """out (B, H, Q, E), lse (B, H, Q) in nats, weights (B, H, Q, K) in float64, None if not returned · dtype: of the
-    output as returned"""
-
-    out: np.ndarray | None = None
-    lse: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    dtype: str = ""
-
-
-def read(result: Any, call: Call, adapter: Adapter) -> Result:
-    """What the function returned, in canonical form.
+def read(result: Any, call: Call, adapter: Adapter) -> Answer:
+    """The answer of a function that returned a result.
 
     Raises:
         Unreadable: if it is not what the adapter says: another structure, type or shape.
@@ -48,7 +37,7 @@ def read(result: Any, call: Call, adapter: Adapter) -> Result:
         raise
 
 
-def _read(result: Any, call: Call, adapter: Adapter) -> Result:
+def _read(result: Any, call: Call, adapter: Adapter) -> Answer:
     found = entries(result, adapter)
     sizes, layout = call.dims, adapter.layout
     B, H, Q, K, E = (sizes[name] for name in "BHQKE")
@@ -67,7 +56,8 @@ def _read(result: Any, call: Call, adapter: Adapter) -> Result:
         shape = tuple(sizes[axis] for axis in axes)
         array = _numbers(found["weights"], "weights", adapter, shape, f"{axes}: H={H}, Q={Q}, K={K}")
         weights = array.reshape(B, H, Q, K)
-    return Result(out=out, lse=lse, weights=weights, dtype=dtype_name(found["out"]) if "out" in found else "")
+    dtype = dtype_name(found["out"]) if "out" in found else ""
+    return Answer(status="ok", out=out, lse=lse, weights=weights, dtype=dtype)
 
 
 def entries(result: Any, adapter: Adapter) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +12,6 @@ from ...common.dtypes import FLOATS
 from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import MISSING, batch_axis, counted, fitting, merged, on_call, pack
-from .roles import completed
 from .validation import Parameter
 
 
@@ -40,13 +39,12 @@ class Asks(Protocol):
 class Prepared:
     """Arguments of the function.
 
-    args, kwargs: what it is called with · given: the arrays among them, by role · adapter: with all parameters named
+    args, kwargs: what it is called with · given: the arrays among them, by role
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    given: Mapping[str, Any] = field(default_factory=dict)
-    adapter: Adapter = field(default_factory=Adapter)
+    given: Mapping[str, Any]
 
     def call(self, function: Callable[..., Any], replaced: Mapping[str, Any] | None = None) -> Any:
         """The result of the function. replaced: other arrays, by role."""
@@ -56,23 +54,20 @@ class Prepared:
 
 
 def prepare(call: Call, adapter: Adapter, parameters: Sequence[Parameter]) -> Prepared:
-    """The arguments for a call. parameters: those of the function.
+    """The arguments for a call. adapter: completed with the roles of the parameters · parameters: those of the function
 
     Raises:
         Absent: if the function has no parameter for an argument of the call, or its layout cannot hold the call.
-        Refused: if the function requires a parameter whose role nothing says.
     """
-    adapter = completed(adapter, parameters)
     _check_sizes(call, adapter)
     values = _values(call, adapter)
     given = {role: value for role, value in values.items() if hasattr(value, "dtype")}
-    gradients = adapter.gradients if call.dout is not None or call.dlse is not None else "none"
-    if gradients == "torch":
+    if call.dout is not None and adapter.gradients == "torch":
         for role in ("q", "k", "v", "bias", "sinks"):
             if role in given:
                 given[role].requires_grad_()
     args, kwargs = _bound(values, call, adapter, parameters)
-    return Prepared(args, kwargs, given, adapter)
+    return Prepared(args, kwargs, given)
 
 
 def _check_sizes(call: Call, adapter: Adapter) -> None:
