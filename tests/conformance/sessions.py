@@ -13,7 +13,17 @@ from regard.conformance.process.target import Target
 from regard.laws.call import Answer
 
 
-class Session(session.Session):
+class Closes:
+    """Is closed by `with`."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Session(Closes, session.Session):
     """A session by the text that names the function. adapter: for calls that pass none"""
 
     def __init__(self, target, adapter=None, seconds=10.0, loading=60.0):
@@ -28,7 +38,7 @@ class Session(session.Session):
             self.seconds = usual
 
 
-class InProcess(session.InProcess):
+class InProcess(Closes, session.InProcess):
     """The same in this process."""
 
     def call(self, call, adapter=None):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,7 @@ class Broken(Exception):
 
 
 class Judged(Suite):
-    """The suite of one function, in a session that stays open until `closing` closes it."""
-
-    def __init__(self, function: str, adapter: Adapter | None, level: int, seed: int, seconds: float):
-        self.lost = 0
-        with ExitStack() as opened:
-            session = open_session(function, seconds)
-            opened.enter_context(session)
-            super().__init__(session, function, adapter, level, seed)
-            self.closing = opened.pop_all()
+    """The suite of one function, in a session that stays open until the plugin closes it."""
 
     @property
     def known(self) -> Mapping[str, Mapping[str, str]]:
@@ -42,9 +33,7 @@ class Judged(Suite):
         """The result of a case, unless too many calls were lost."""
         if self.lost >= LOST:
             pytest.skip(f"{self.lost} calls hung or ended the process before")
-        result = self.judge.result(case)
-        self.lost += result.answer is not None and result.answer.status in ("timeout", "crashed")
-        return result
+        return super().result(case)
 
 
 class Function(pytest.Collector):
@@ -102,7 +91,7 @@ class Conventions(Item):
         measured = self.suite.measured
         if not measured.runs:
             raise Broken(measured.words)
-        if found := self.suite.findings((), measured.deviations):
+        if found := self.suite.diagnosis.findings((), measured.deviations):
             raise Broken("\n\n".join(map(described, found)))
 
 
@@ -123,7 +112,7 @@ class OneCase(Item):
         if result.status in ("absent", "refused"):
             pytest.skip(f"{result.status}: {result.words}")
         if result.status != "pass":
-            found = map(described, self.suite.findings([result]))
+            found = map(described, self.suite.diagnosis.findings([result]))
             raise Broken("\n\n".join([f"{self.case.says}: {result.words}", *found]))
 
 
@@ -154,12 +143,12 @@ class Plugin:
     ):
         try:
             declared = None if adapter is None else read_adapter(Path(config.invocation_params.dir, adapter))
-            self.suite = Judged(function, declared, level, seed, seconds)
+            self.suite = Judged(open_session(function, seconds), function, declared, level, seed)
         except Refused as refused:
             raise pytest.UsageError(str(refused)) from None
         distributes = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
         if distributes:  # the processes that pytest-xdist starts have suites of their own
-            self.suite.closing.close()
+            self.suite.session.close()
 
     @pytest.hookimpl(tryfirst=True)  # before the items are selected by -k and -m
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -168,7 +157,7 @@ class Plugin:
         items.extend(function.collect())
 
     def pytest_unconfigure(self) -> None:
-        self.suite.closing.close()
+        self.suite.session.close()
 
 
 def keeps_the_laws(

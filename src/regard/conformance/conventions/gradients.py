@@ -104,26 +104,16 @@ def _canonical(gradient: Any, role: str, call: Call, adapter: Adapter) -> np.nda
     if role == "sinks":
         return numbers
     if role == "bias":
-        return _of_bias(numbers, call, adapter)
-    shape = {"q": call.q, "k": call.k, "v": call.v}[role].shape
-    lengths = None
-    if adapter.layout == "THD" and role != "q" and call.lengths is not None:
-        lengths = [int(n) for n in call.lengths]
-    return unpack(numbers, adapter.layout, shape, lengths)
-
-
-def _of_bias(numbers: np.ndarray, call: Call, adapter: Adapter) -> np.ndarray:
-    """The gradient of the bias, summed over axes along which the bias of the call was repeated."""
-    shape, over = bias_sums(call, adapter)
-    return numbers.reshape(shape).sum(over, keepdims=True)
+        shape, over = bias_sums(call, adapter)
+        return numbers.reshape(shape).sum(over, keepdims=True)
+    return unpack(numbers, adapter.layout, getattr(call, role).shape, None if role == "q" else call.lengths)
 
 
 def bias_sums(call: Call, adapter: Adapter) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(the shape (B, H, Q, K) of the bias that the function takes, the axes along which the call's is repeated)."""
     assert call.bias is not None
-    layout = "HSD" if adapter.layout == "THD" else adapter.layout
     together = call.mask is not None and adapter.parameters.get("mask") == adapter.parameters.get("bias")
     shape = np.broadcast_shapes(call.bias.shape, call.mask.shape if together and call.mask is not None else ())
-    axes = fitting(shape, adapter.mask_shapes, layout) or ""
+    axes = fitting(shape, adapter) or ""
     full = tuple(call.dims[axis] if axis in axes else 1 for axis in "BHQK")
     return full, tuple(axis for axis in range(4) if call.bias.shape[axis] == 1 and full[axis] != 1)

@@ -11,7 +11,7 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ...laws.call import Answer, Call
 from .fields import Adapter
-from .layouts import MISSING, batch_axis, counted, fitting, merged, on_call, pack
+from .layouts import MISSING, batch_axis, fitting, merged, on_call, pack
 from .validation import Parameter
 
 
@@ -92,9 +92,8 @@ def _check_sizes(call: Call, adapter: Adapter) -> None:
 def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
     """The value of each role that the call passes, in the type of the function."""
     names, layout, sizes = adapter.parameters, adapter.layout, call.dims
-    lengths = None if call.lengths is None or layout != "THD" else [int(n) for n in call.lengths]
     values: dict[str, Any] = {}
-    for role, array, rows in (("q", call.q, None), ("k", call.k, lengths), ("v", call.v, lengths)):
+    for role, array, rows in (("q", call.q, None), ("k", call.k, call.lengths), ("v", call.v, call.lengths)):
         values[role] = on_call(pack(array, layout, rows), adapter.arrays, call.memory, batch_axis(layout))
     values |= _masks(call, adapter)
     if call.causal and "causal" not in adapter.always:
@@ -107,7 +106,7 @@ def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
     if call.dropout is not None and "seed" in names:
         values["seed"] = int(call.seed)
     if call.sinks is not None:
-        values["sinks"] = on_call(np.asarray(call.sinks), adapter.arrays)
+        values["sinks"] = on_call(call.sinks, adapter.arrays)
     if call.lengths is not None and layout != "THD":
         values["lengths"] = on_call(np.asarray(call.lengths, np.int32), adapter.arrays)
     for role in values:
@@ -117,7 +116,7 @@ def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
         if role in adapter.returns and f"return_{role}" in names:
             values[f"return_{role}"] = True
     if layout == "THD":
-        values |= _sequences(call, adapter, lengths)
+        values |= _sequences(call, adapter)
     for role, heads in (("heads", sizes["H"]), ("key_heads", sizes["G"])):
         if role in names:
             values[role] = heads
@@ -144,12 +143,9 @@ def _masks(call: Call, adapter: Adapter) -> dict[str, Any]:
 
 def _shaped(array: np.ndarray, role: str, call: Call, adapter: Adapter) -> Any:
     """A mask or bias in a shape that the function accepts."""
-    layout = adapter.layout
-    if layout == "THD":  # rows of several entries have no common mask
-        if call.dims["B"] != 1:
-            raise Absent(role, f"layout THD: a {role} for several batch entries")
-        layout = "HSD"
-    axes = fitting(array.shape, adapter.mask_shapes, layout)
+    if adapter.packed and call.dims["B"] != 1:
+        raise Absent(role, f"layout THD: a {role} for several batch entries")
+    axes = fitting(array.shape, adapter)
     if axes is None:
         raise Absent(role, f"no shape of {', '.join(adapter.mask_shapes)} can hold a {role} of shape {array.shape}")
     memory = call.memory if call.memory != "expanded" else "contiguous"
@@ -157,35 +153,38 @@ def _shaped(array: np.ndarray, role: str, call: Call, adapter: Adapter) -> Any:
 
 
 def _window(window: tuple[int | None, int | None], call: Call, adapter: Adapter) -> dict[str, Any]:
-    """The window in the parameters of the function: one number or pair, or two numbers."""
-    names = adapter.parameters
+    """The window in the parameters of the function: one number or pair, or two numbers.
+
+    One number says how far a row sees back. What it says about the keys after a row differs between libraries, so a
+    window without such keys is passed with a causal mask, which means the same.
+    """
+    names, convention = adapter.parameters, adapter.window
     unlimited = call.dims["Q"] + call.dims["K"]
-    causal = call.causal or "causal" in adapter.always
+    before, after = (unlimited if keys is None else keys for keys in window)
+    ends_here = after == 0 or call.causal or "causal" in adapter.always
+    before += convention in ("self-included", "left-right-self-included")
+    after += convention == "left-right-self-included"
     if "window" not in names and "window_before" in names:
-        more = adapter.window in ("self-included", "left-right-self-included")
-        found = {"window_before": (unlimited if window[0] is None else window[0]) + more}
-        after = unlimited if window[1] is None else window[1]
         if "window_after" in names:
-            return found | {"window_after": after + (adapter.window == "left-right-self-included")}
-        if after != 0 and not causal:
-            raise Absent("window_after")
-        return found | _causal(adapter)
-    value = counted(window, adapter.window, causal, unlimited)
-    if value is None:
-        raise Absent("window", f"a window of {window} cannot be said in convention {adapter.window}")
-    number, limited = value
-    return {"window": number} | (_causal(adapter) if limited else {})
+            return {"window_before": before, "window_after": after}
+        found, absent = {"window_before": before}, Absent("window_after")
+    elif convention.startswith("left-right"):
+        return {"window": (before, after)}
+    elif convention == "both-sides" and before == after:
+        return {"window": before}
+    else:
+        found = {"window": before}
+        absent = Absent("window", f"a window of {window} cannot be said in convention {convention}")
+    if not ends_here:
+        raise absent
+    return found | ({"causal": True} if "causal" in names and "causal" not in adapter.always else {})
 
 
-def _causal(adapter: Adapter) -> dict[str, Any]:
-    """A causal mask, if the function has a parameter for it."""
-    return {"causal": True} if "causal" in adapter.parameters and "causal" not in adapter.always else {}
-
-
-def _sequences(call: Call, adapter: Adapter, lengths: Sequence[int] | None) -> dict[str, Any]:
+def _sequences(call: Call, adapter: Adapter) -> dict[str, Any]:
     """The limits of the batch entries in layout THD."""
     names, B = adapter.parameters, call.dims["B"]
-    rows = {"q": [call.dims["Q"]] * B, "k": list(lengths) if lengths is not None else [call.dims["K"]] * B}
+    keys = [call.dims["K"]] * B if call.lengths is None else [int(n) for n in call.lengths]
+    rows = {"q": [call.dims["Q"]] * B, "k": keys}
     if "cu_seqlens_k" not in names and rows["k"] != rows["q"] and B != 1:
         raise Absent("cu_seqlens_k")
     values: dict[str, Any] = {}
@@ -202,11 +201,10 @@ def _neutral(role: str, call: Call, adapter: Adapter) -> Any:
     sizes = call.dims
     unlimited = sizes["Q"] + sizes["K"]
     if role in ("mask", "bias"):
-        layout = "HSD" if adapter.layout == "THD" and sizes["B"] == 1 else adapter.layout
         shape = (1, 1, 1, sizes["K"])
         additive = role == "bias" or adapter.mask == "additive"
         filled = np.zeros(shape, call.dtype) if additive else np.full(shape, adapter.mask == "true-attends")
-        axes = fitting(shape, adapter.mask_shapes, layout)
+        axes = fitting(shape, adapter)
         return None if axes is None else on_call(merged(filled, axes, sizes), adapter.arrays)
     if role == "sinks":
         return on_call(np.full(sizes["H"], -np.inf, call.dtype), adapter.arrays)

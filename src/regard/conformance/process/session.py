@@ -7,7 +7,6 @@ import math
 import pickle
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
@@ -22,7 +21,7 @@ from .target import WHERE, Target
 MEGABYTE = 1 << 20  # the most that a reply takes besides its arrays
 
 
-class Session(AbstractContextManager["Session"]):
+class Session:
     """Calls of one function in a child process, which is started when it is needed and again after it was lost.
 
     target: the function, by name · seconds: the limit of each call · loading: the limit of the import
@@ -35,7 +34,7 @@ class Session(AbstractContextManager["Session"]):
         self._child: Child | None = None
         self._description: Description | None = None
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Ends the process and all that it started."""
         if self._child is not None:
             self._child.close()
@@ -134,7 +133,7 @@ def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tu
     return Answer(**fields | {"events": tuple(fields["events"])} | results, gradients=gradients)
 
 
-class InProcess(AbstractContextManager["InProcess"]):
+class InProcess:
     """The same calls in this process, for functions without a name that can be imported: lambdas, closures, functions
     of `__main__`. What crashes or hangs here, crashes or hangs the caller: no call has a time limit.
     """
@@ -144,8 +143,8 @@ class InProcess(AbstractContextManager["InProcess"]):
     def __init__(self, function: Callable[..., Any]):
         self._callee = Callee(function, None, (Exception, SystemExit, GeneratorExit))  # Ctrl-C is the user's
 
-    def __exit__(self, *_: object) -> None:
-        return None
+    def close(self) -> None:
+        """Nothing: there is no process of its own."""
 
     def describe(self) -> Description:
         """The function's parameters, declared adapter and version."""
