@@ -1,7 +1,5 @@
 """Sessions of tests: their calls have the conventions of the function, or those of the laws, if none are passed."""
 
-from dataclasses import dataclass
-
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.conventions.gradients import with_gradients
 from regard.conformance.conventions.read import Unreadable, read
@@ -50,23 +48,12 @@ def conventions(described, adapter):
     return completed(adapter or described.adapter or Adapter(), described.parameters)
 
 
-@dataclass
-class Described:
-    """What is known of the function."""
-
-    parameters: tuple
-
-
 class Here:
     """Calls a function as the child process does."""
 
     def __init__(self, function):
         self.function = function
         self.parameters = parameters_of(function)
-
-    @property
-    def described(self):
-        return Described(self.parameters)
 
     def call(self, call, adapter):
         adapter = completed(adapter, self.parameters)

@@ -111,12 +111,13 @@ class Suite:
         self.described = session.describe()
         self.declared = adapter if adapter is not None else self.described.adapter
         self.watched = Watched(session)
-        self.measured = measure(self.watched, self.described, self.declared)
+        parameters = self.described.parameters
+        self.measured = measure(self.watched, parameters, self.declared, self.described.name)
         self.watched.measuring = False
         self.judge = Judge(self.watched, judged(self.measured.adapter, self.declared))
         limits = limits_of(self.judge)
         self.cases = cases(limits, level, seed)
-        self.diagnosis = Diagnosis(self.judge, limits, target, self.described.parameters, seed)
+        self.diagnosis = Diagnosis(self.judge, limits, target, parameters, seed)
         self.lost = 0  # calls that hung or ended the process
 
     def result(self, case: Case) -> Result:
@@ -236,7 +237,7 @@ def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None,
     with closing(open_session(function, seconds)) as session:
         described = session.describe()
         declared = adapter if adapter is not None else described.adapter
-        measured = measure(session, described, declared)
+        measured = measure(session, described.parameters, declared, described.name)
         adapter, notes = _that_holds(session, measured.adapter, described.parameters)
     deviations = measured.deviations
     found = replace(

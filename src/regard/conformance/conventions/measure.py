@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .fields import CHOICES, Adapter
 from .measuring.finding import find, with_flags
@@ -32,13 +32,6 @@ STEPS = (
     *(measure_causal, measure_masks, measure_bias, measure_window, measure_scale, measure_groups, measure_lse),
     *(measure_empty_rows, measure_softcap, measure_dtypes, measure_gradients),
 )
-
-
-class Described(Protocol):
-    """What is known of the function before it is called."""
-
-    @property
-    def parameters(self) -> Sequence[Parameter]: ...
 
 
 class Deviation(NamedTuple):
@@ -70,19 +63,20 @@ class Measured:
     words: str = ""
 
 
-def measure(session: Asks, described: Described, declared: Adapter | None = None) -> Measured:
+def measure(
+    session: Asks, parameters: Sequence[Parameter], declared: Adapter | None = None, function: str = ""
+) -> Measured:
     """The conventions of the function that a session calls.
 
-    session: has `call(call, adapter) -> Answer` · described: has `parameters` of the function · declared: its adapter
+    parameters: those of the function · declared: its adapter · function: its qualified name
 
     Raises:
         Refused: if the function requires a parameter whose role nothing says.
     """
-    parameters = described.parameters
     given = declared or Adapter()
     start = completed(given, parameters)
     probe = Probe(session, start)
-    if not find(probe, parameters, str(getattr(described, "name", ""))):
+    if not find(probe, parameters, function):
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
         return Measured(adapter=start, runs=False, words=first.words)
     for step in (with_flags, *STEPS):

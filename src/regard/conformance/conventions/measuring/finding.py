@@ -29,7 +29,7 @@ SMALL: tuple[tuple[dict[str, int], str], ...] = (
 RARE = (*((LARGE, row.name) for row in FLOATS.values() if row.bits <= 32), (GENERAL, "float64"))
 
 
-def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> bool:
+def find(probe: Probe, parameters: Sequence[Parameter], function: str) -> bool:
     """Sets arrays, layout, returns and sizes of the probe. False if no call ran. function: its qualified name."""
     masked = probe.adapter.parameters.get("mask") in {each.name for each in parameters if each.required}
     kinds = _kinds(probe.adapter, parameters, function)
