@@ -117,6 +117,10 @@ class Limits:
         """Whether one parameter takes masks and biases, or neither has one."""
         return self.adapter.parameters.get("mask") == self.adapter.parameters.get("bias")
 
+    def window(self, before: int) -> tuple[int, int]:
+        """A window of so many keys before a row, and after it if the function counts both sides."""
+        return before, before if self.adapter.window == "both-sides" else 0
+
     def takes(self, role: str) -> bool:
         """Whether the function has a parameter for a role."""
         return role in self.adapter.parameters
@@ -168,18 +172,23 @@ class Draw:
             for name, deviation in (("q", size), ("k", size), ("v", 1.0))
         }
 
-    def mask(self, shape: tuple[int, ...] | None = None, share=0.6) -> np.ndarray:
+    def mask(self, axes: str = "", share=0.6) -> np.ndarray:
         """A random mask in which every row may attend to something, and no row to everything where that is possible."""
-        shape = shape or self.shape
+        shape = resized(axes, self.sizes) if axes else self.shape
         mask = self.rng.random(shape) < share
         K = shape[-1]
         if K:
             np.put_along_axis(mask, self.rng.integers(0, K, shape[:-1])[..., None], True, -1)
         return mask
 
-    def bias(self, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    def bias(self, axes: str = "") -> np.ndarray:
         """A random bias in float32."""
-        return self.rng.standard_normal(shape or self.shape).astype(np.float32)
+        shape = resized(axes, self.sizes) if axes else self.shape
+        return self.rng.standard_normal(shape).astype(np.float32)
+
+    def sinks(self) -> np.ndarray:
+        """Random sinks in float32."""
+        return self.rng.standard_normal(self.sizes["H"]).astype(np.float32)
 
     def call(self, **fields: Any) -> Call:
         """A call with these fields of `Call`."""
