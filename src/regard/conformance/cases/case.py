@@ -12,6 +12,7 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ...laws.call import Answer, Call, shape_of
 from ..conventions.fields import Adapter
+from ..conventions.layouts import resized
 
 LEVELS = ("runs", "textbook", "edges", "gradients", "isolation", "scale")
 
@@ -57,16 +58,6 @@ class Result:
     answer: Answer | None = None
     grade: str | None = None
     also: tuple[tuple[Call, Answer], ...] = ()
-
-
-def resized(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The canonical shape of a mask that is passed in one of the shapes of `CHOICES["mask_shapes"]`.
-
-    >>> sizes = {"B": 2, "H": 4, "Q": 5, "K": 7}
-    >>> resized("BK", sizes), resized("1HQK", sizes)
-    ((2, 1, 1, 7), (1, 4, 5, 7))
-    """
-    return tuple(sizes[axis] if axis in shape else 1 for axis in "BHQK")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import numpy as np
 
 from ...laws.bound import compare
 from ...laws.call import Call
+from ..conventions.layouts import resized
 from ..judge import Judge
-from .case import Case, Limits, Maker, Result, resized
+from .case import Case, Limits, Maker, Result
 from .gradients import leaking_gradients
 
 Place = tuple[slice, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,16 @@ def reduced(axes: str, layout: str) -> str:
     for missing in MISSING.get(layout, ""):
         axes = axes.replace(missing, "", 1)
     return axes.lstrip("1") if layout in MISSING else axes
+
+
+def resized(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The canonical shape of a mask that is passed in one of the shapes of `CHOICES["mask_shapes"]`.
+
+    >>> sizes = {"B": 2, "H": 4, "Q": 5, "K": 7}
+    >>> resized("BK", sizes), resized("1HQK", sizes)
+    ((2, 1, 1, 7), (1, 4, 5, 7))
+    """
+    return tuple(sizes[axis] if axis in shape else 1 for axis in "BHQK")
 
 
 def fitting(shape: Sequence[int], adapter: Adapter) -> str | None:

@@ -104,41 +104,34 @@ def _call(probe: Probe, size: Mapping[str, int], masked: bool = False) -> Call:
 def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer, Adapter]:
     """The answer, and the adapter with the structure that was returned."""
     answer = probe.ask(call, adapter)
-    if answer.status != "unreadable" or answer.returned is None:
-        return answer, adapter
-    kind = _kind(answer.returned)
-    if kind is not None and kind != adapter.arrays:
-        adapter = replace(adapter, arrays=kind)
-        answer = probe.ask(call, adapter)
-        if answer.status != "unreadable" or answer.returned is None:
-            return answer, adapter
-    roles = _roles(answer.returned, adapter, size)
-    if roles is None:
-        return answer, adapter
-    adapter = replace(adapter, returns=roles[0], lse_layout=roles[1])
-    return probe.ask(call, adapter), adapter
+    for correct in (_kind, _roles):
+        if answer.returned is None:  # it was read, or nothing came
+            break
+        changed = correct(answer.returned, adapter, size)
+        if changed != adapter:
+            adapter = changed
+            answer = probe.ask(call, adapter)
+    return answer, adapter
 
 
-def _kind(returned: Mapping[str, Any]) -> str | None:
-    """The kind of the first array that was returned."""
-    if returned["is"] == "array":
-        return returned["arrays"]
-    entries = returned.get("entries", [])
+def _kind(returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int]) -> Adapter:
+    """The adapter with the kind of the first array that was returned."""
+    entries = returned.get("entries", [returned])
     listed = entries.values() if isinstance(entries, Mapping) else entries
-    return next((each["arrays"] for each in listed if each["is"] == "array"), None)
+    return replace(adapter, arrays=next((each["arrays"] for each in listed if each["is"] == "array"), adapter.arrays))
 
 
-def _roles(
-    returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int]
-) -> tuple[str | tuple[str | None, ...] | dict[str, str], str] | None:
-    """What each array is by its shape, and the layout of lse; None if no array has the shape of the output."""
+def _roles(returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int]) -> Adapter:
+    """The adapter with what each array is by its shape, and the layout of lse; itself if no array is the output."""
+    shapes = {
+        "out": packed_shape(adapter.layout, shape_of("out", size)),
+        "weights": tuple(size[axis] for axis in reduced("BHQK", adapter.layout)),
+    }
     if returned["is"] == "array":
-        return ("out", adapter.lse_layout) if _fits(returned, _shapes(adapter, size)["out"]) else None
-    entries = returned.get("entries")
-    if not entries:
-        return None
+        return replace(adapter, returns="out") if _fits(returned, shapes["out"]) else adapter
+    entries = returned.get("entries", [])
     named = list(entries.items()) if isinstance(entries, Mapping) else list(enumerate(entries))
-    shapes, found, layout = _shapes(adapter, size), {}, adapter.lse_layout
+    found, layout = {}, adapter.lse_layout
     for key, entry in named:
         role = next((role for role in ("out", "weights") if role not in found and _fits(entry, shapes[role])), None)
         if role is None and "lse" not in found:
@@ -149,17 +142,10 @@ def _roles(
         if role is not None:
             found[role] = key
     if "out" not in found:
-        return None
-    if isinstance(entries, Mapping):
-        return {role: str(key) for role, key in found.items()}, layout
+        return adapter
     by_key = {key: role for role, key in found.items()}
-    return tuple(by_key.get(key) for key, _ in named), layout
-
-
-def _shapes(adapter: Adapter, size: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the output and the weights."""
-    out = packed_shape(adapter.layout, shape_of("out", size))
-    return {"out": out, "weights": tuple(size[axis] for axis in reduced("BHQK", adapter.layout))}
+    returns = found if isinstance(entries, Mapping) else tuple(by_key.get(key) for key, _ in named)
+    return replace(adapter, returns=returns, lse_layout=layout)
 
 
 def _fits(entry: Mapping[str, Any], shape: Sequence[int]) -> bool:

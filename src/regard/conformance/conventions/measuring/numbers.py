@@ -13,8 +13,7 @@ import numpy as np
 from ....common.dtypes import FLOATS
 from ....laws.call import shape_of
 from ....laws.expected import expected
-from ...cases.case import resized
-from ..layouts import MISSING
+from ..layouts import MISSING, resized
 from .probe import Probe, dtype_of, law, normal, plain, sizes_for
 
 SMALLEST = 1e-3  # a scale below is not distinguished from none
