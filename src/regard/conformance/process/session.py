@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -100,16 +101,12 @@ class Session:
 
 def _exchange(child: Child, content: Any, seconds: float, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the process replies to a request. Raises Absent or Refused if that is the reply."""
-    fields, arrays = unpacked(child.exchange(_pickled(content), seconds, most))
+    fields, arrays = unpacked(child.exchange(pickle.dumps(content, protocol=5), seconds, most))
     if "absent" in fields:
         raise Absent(*fields["absent"])
     if "refused" in fields:
         raise Refused(WHERE, [Reason(*reason) for reason in fields["refused"]])
     return fields, arrays
-
-
-def _pickled(content: Any) -> bytes:
-    return pickle.dumps(content, protocol=5)
 
 
 def _printed(count: int) -> tuple[str, ...]:
@@ -152,7 +149,7 @@ class InProcess:
 
     def call(self, call: Call, adapter: Adapter) -> Answer:
         """One call."""
-        return self._callee.answer(pickle.loads(_pickled(call)), adapter)  # arrays of its own, as in a child
+        return self._callee.answer(copy.deepcopy(call), adapter)  # arrays of its own, as in a child
 
 
 def open_session(function: Callable[..., Any] | str, seconds: float) -> Session | InProcess:

@@ -131,7 +131,8 @@ def _roles(returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int
         return replace(adapter, returns="out") if _fits(returned, shapes["out"]) else adapter
     entries = returned.get("entries", [])
     named = list(entries.items()) if isinstance(entries, Mapping) else list(enumerate(entries))
-    found, layout = {}, adapter.lse_layout
+    found: dict[str, Any] = {}
+    layout = adapter.lse_layout
     for key, entry in named:
         role = next((role for role in ("out", "weights") if role not in found and _fits(entry, shapes[role])), None)
         if role is None and "lse" not in found:
