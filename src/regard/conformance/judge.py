@@ -24,9 +24,7 @@ class Judge:
 
     def missing(self, call: Call) -> str | None:
         """The first argument of the call that the function does not have; None if it has all."""
-        known = set(self.adapter.parameters)
-        if "causal" in self.adapter.always:
-            known.add("causal")
+        known = {*self.adapter.parameters, *self.adapter.always}
         if "window_before" in known:
             known.add("window")
         if "cu_seqlens_k" in known:

@@ -134,7 +134,7 @@ def cases(limits: Limits, level: int, seed: int) -> list[Case]:
 
 def judged(measured: Adapter, declared: Adapter | None) -> Adapter:
     """The measured conventions; of the dtypes, only the first if none are declared."""
-    if declared is not None and ("dtypes" in declared.declared or declared.dtypes != Adapter().dtypes):
+    if declared is not None and declared.declares("dtypes"):
         return measured
     return replace(measured, dtypes=measured.dtypes[:1])
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, did_you_mean, refuse
 from ...common.files.strict_json import loads
-from .fields import ATTRIBUTE, VERSION, Adapter, schema
+from .fields import ATTRIBUTE, VERSION, Adapter, from_plain, schema
 from .validation import WHERE, missing_parameters, parameters_of, problems
 
 __all__ = ["from_json", "read_adapter", "schema", "to_json"]
@@ -117,14 +117,7 @@ def from_json(data: Any, source: str = "") -> Adapter:
     reasons += problems(rest)
     if reasons:
         raise Refused(f"{WHERE} {source}".strip(), reasons)
-    return Adapter(**{name: _frozen(name, value) for name, value in rest.items()}, declared=tuple(rest))
-
-
-def _frozen(name: str, value: Any) -> Any:
-    """A value as the adapter has it."""
-    if isinstance(value, list) and name != "fixed":
-        return tuple(value)
-    return float(value) if name == "scale" and value is not None else value
+    return from_plain(rest | {"declared": list(rest)})
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -87,7 +87,7 @@ def measure(
             for name in CHOICES.keys() - evidence.keys():
                 probe.unknown(name, "calls hung, crashed or took too long")
             break
-    deviations = [*_deviations(given, start, probe), *_failing_dtypes(probe)]
+    deviations = [*_deviations(given, probe), *_failing_dtypes(probe)]
     names = [each.name for each in fields(Adapter) if each.name in probe.unmeasured]
     return Measured(
         adapter=_kept(given, probe.adapter),
@@ -102,7 +102,7 @@ def _kept(given: Adapter, measured: Adapter) -> Adapter:
     changes: dict[str, Any] = {}
     for name in ("dtypes", "mask_shapes"):
         values = getattr(given, name)
-        if _is_declared(given, name) and set(values) <= set(getattr(measured, name)):
+        if given.declares(name) and set(values) <= set(getattr(measured, name)):
             changes[name] = values
     for name in ("empty_row", "empty_lse"):
         if _expected(given, name) == "any":
@@ -112,23 +112,18 @@ def _kept(given: Adapter, measured: Adapter) -> Adapter:
     return replace(measured, confirmed=given.confirmed, declared=given.declared, **changes)
 
 
-def _is_declared(given: Adapter, name: str) -> bool:
-    """Whether a field was declared: by a file or decorator, or with another value than the usual one."""
-    return name in given.declared or getattr(given, name) != getattr(Adapter(), name)
-
-
 def _expected(given: Adapter, name: str) -> Any:
     """The value that counts: the declared one, if it is confirmed, else that of the laws."""
     confirmed = given.confirmed if isinstance(given.confirmed, bool) else name in given.confirmed
     return getattr(given if confirmed else Adapter(), name)
 
 
-def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]:
+def _deviations(given: Adapter, probe: Probe) -> list[Deviation]:
     """Where the measured conventions are not those that count."""
     found = []
     for name, words in probe.evidence.items():
         measured, expected = getattr(probe.adapter, name), _expected(given, name)
-        declared = _is_declared(given, name)
+        declared = given.declares(name)
         undisputed = not declared or measured == getattr(given, name)
         if name in FACTS:
             if not declared or name == "parameters" or _agrees(name, getattr(given, name), measured):

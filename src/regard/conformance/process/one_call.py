@@ -18,7 +18,7 @@ import numpy as np
 from ...laws.call import Answer, Call
 from ...sandbox.foreign import one_line, said
 from ...sandbox.worker import peak, restart_peak
-from ..conventions.fields import ATTRIBUTE, Adapter
+from ..conventions.fields import ATTRIBUTE, Adapter, from_plain
 from ..conventions.gradients import with_gradients
 from ..conventions.read import Unreadable, read
 from ..conventions.translate import Absent, prepare
@@ -309,13 +309,9 @@ class Description:
         return cls(
             name=str(fields["name"]),
             parameters=tuple(Parameter(**each) for each in fields["parameters"]),
-            adapter=None if adapter is None else Adapter(**{name: _frozen(each) for name, each in adapter.items()}),
+            adapter=None if adapter is None else from_plain(adapter),
             version=str(fields["version"]),
         )
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(each) for each in value) if isinstance(value, list) else value
 
 
 def describe(function: Callable[..., Any]) -> Description:

@@ -125,9 +125,8 @@ def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tu
     for name, array in arrays.items():
         if array.shape != shapes[name]:
             raise ValueError(name)
-    gradients = {name[9:]: array for name, array in arrays.items() if name.startswith("gradient ")}
-    results = {name: array for name, array in arrays.items() if name in ("out", "lse", "weights")}
-    return Answer(**fields | {"events": tuple(fields["events"])} | results, gradients=gradients)
+    gradients = {name[9:]: arrays.pop(name) for name in list(arrays) if name.startswith("gradient ")}
+    return Answer(**fields | {"events": tuple(fields["events"])} | arrays, gradients=gradients)
 
 
 class InProcess:

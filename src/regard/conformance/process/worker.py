@@ -7,9 +7,6 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from ...common.errors import Refused, refuse
 from ...laws.call import Answer
@@ -31,7 +28,7 @@ def service() -> Callable[[bytes], bytes]:
         content = pickle.loads(request)
         try:
             if callee is not None:
-                return packed(*parts(callee.answer(*content)))
+                return message(callee.answer(*content))
             callee = Callee(content.load(), ReportedEvents(), (BaseException,))
             return packed({"description": dataclasses.asdict(callee.description)}, {})
         except Absent as absent:
@@ -46,12 +43,12 @@ def service() -> Callable[[bytes], bytes]:
     return reply
 
 
-def parts(answer: Answer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """An answer as the types of JSON and arrays."""
-    simple = ("status", "words", "returned", "dtype", "events", "seconds", "peak")
-    arrays = {name: getattr(answer, name) for name in ("out", "lse", "weights")}
-    arrays |= {f"gradient {name}": array for name, array in answer.gradients.items()}
-    return {name: getattr(answer, name) for name in simple}, {k: v for k, v in arrays.items() if v is not None}
+def message(answer: Answer) -> bytes:
+    """An answer as a reply."""
+    fields = dict(vars(answer))
+    arrays = {name: fields.pop(name) for name in ("out", "lse", "weights")}
+    arrays |= {f"gradient {role}": array for role, array in fields.pop("gradients").items()}
+    return packed(fields, {name: array for name, array in arrays.items() if array is not None})
 
 
 def refusal(refused: Refused) -> bytes:

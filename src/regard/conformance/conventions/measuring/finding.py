@@ -68,8 +68,7 @@ def _candidates(adapter: Adapter, parameters: Sequence[Parameter]) -> Iterator[A
         if layout == "BSD" and "heads" not in adapter.parameters and heads is None:
             heads = 1
         for shape, mask, window in product(shapes, polarities, windows):
-            found = replace(adapter, layout=layout, heads=heads)
-            yield replace(found, mask=mask, mask_shapes=shape, window=window)
+            yield replace(adapter, layout=layout, heads=heads, mask=mask, mask_shapes=shape, window=window)
 
 
 def _kinds(adapter: Adapter, parameters: Sequence[Parameter], function: str) -> list[str]:
@@ -81,14 +80,14 @@ def _kinds(adapter: Adapter, parameters: Sequence[Parameter], function: str) -> 
     hints = {"torch": ("Tensor", "torch"), "jax": ("jax", "jnp"), "numpy": ("ndarray", "NDArray", "np.")}
     named = [kind for kind, words in hints.items() if any(word in text for word in words)]
     named += [kind for kind in ("torch", "jax") if function.startswith(f"{kind}.")]
-    declared = [adapter.arrays] if "arrays" in adapter.declared or adapter.arrays != "numpy" else []
+    declared = [adapter.arrays] if adapter.declares("arrays") else []
     return list(dict.fromkeys([*declared, *named, *CHOICES["arrays"]]))
 
 
 def _layouts(adapter: Adapter) -> list[str]:
     """Layouts: the declared one, those that the parameters suggest, and the rest."""
     names = adapter.parameters
-    declared = [adapter.layout] if "layout" in adapter.declared or adapter.layout != "BHSD" else []
+    declared = [adapter.layout] if adapter.declares("layout") else []
     likely = ["THD"] * ("cu_seqlens_q" in names) + ["BSD"] * ("heads" in names or adapter.heads is not None)
     return list(dict.fromkeys([*declared, *likely, "BHSD", "BSHD", "SBHD", "HSD", "THD", "SD", "BSD"]))
 
@@ -175,7 +174,7 @@ def _keep(probe: Probe, adapter: Adapter, size: dict[str, int], call: Call) -> b
     probe.adapter = adapter
     probe.evidence |= {"arrays": f"it takes and returns {adapter.arrays} arrays", "layout": words}
     probe.evidence["returns"] = f"it returns {adapter.returns!r}" if adapter.returns != "out" else "it returns an array"
-    if adapter.always != sample.always or adapter.always:
+    if adapter.always or sample.always:
         probe.evidence["always"] = _always_words(adapter, size)
     if adapter.always and size["Q"] != size["K"]:
         probe.evidence["causal"] = _always_words(adapter, size)
@@ -205,17 +204,14 @@ def with_flags(probe: Probe) -> None:
     wanted = [role for role in ("lse", "weights") if probe.has(f"return_{role}") and role not in roles]
     if not wanted or ("returns" in probe.adapter.declared and probe.adapter.returns == "out"):
         return
+    size = probe.sizes | ({"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else {})
     for more in [wanted] if len(wanted) == 1 else [wanted, wanted[:1], wanted[1:]]:
-        size = dict(probe.sizes) | {"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else probe.sizes
-        call = _call(probe, size)
         requested = replace(probe.adapter, returns=("out", *more))
-        answer, adapter = _read(probe, call, requested, size)
-        if answer.out is not None:
-            listed = adapter.returns
-            if set(more) <= set(listed):
-                probe.adapter = adapter
-                probe.evidence["returns"] = f"it returns {listed!r} if requested"
-                return
+        answer, adapter = _read(probe, _call(probe, size), requested, size)
+        if answer.out is not None and set(more) <= set(adapter.returns):
+            probe.adapter = adapter
+            probe.evidence["returns"] = f"it returns {adapter.returns!r} if requested"
+            return
 
 
 # Heads that are written into the code: a function of three axes that splits the last one without being given a number.
