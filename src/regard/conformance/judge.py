@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 
 from ..common.errors import Refused
 from ..laws.call import Answer, Call
@@ -112,7 +113,7 @@ class Watched:
         self.measuring = True
         self.ended: list[tuple[Call, Answer]] = []
         self.calls = 0
-        self.seen: dict[str, int] = {}
+        self.seen: Counter[str] = Counter()
 
     def call(self, call: Call, adapter: Adapter) -> Answer:
         """The answer to one call."""
@@ -123,15 +124,14 @@ class Watched:
         self.calls += 1
         for event in answer.events:
             if tempfile.gettempdir() not in event:
-                self.seen[event] = self.seen.get(event, 0) + 1
+                self.seen[event] += 1
         return answer
 
     def noticed(self) -> tuple[str, ...]:
         """The side effects in words, the most frequent first. Cases judge whether they are wrong: what compiles itself
         writes files and starts processes in its first calls.
         """
-        most = sorted(self.seen.items(), key=lambda each: -each[1])[:SHOWN]
-        return tuple(f"{event} (in {count} of {self.calls} calls)" for event, count in most)
+        return tuple(f"{event} (in {count} of {self.calls} calls)" for event, count in self.seen.most_common(SHOWN))
 
     def results(self) -> list[Result]:
         """The first call that ended the process, as the result of a case."""

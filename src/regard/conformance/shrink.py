@@ -61,18 +61,18 @@ def _without_arguments(call: Call) -> Iterator[Call]:
 
 
 def _smaller(call: Call) -> Iterator[Call]:
-    H, G, Q, K, D, E = (call.dims[axis] for axis in "HGQKDE")
+    sizes = call.dims
     yield from _cuts(call, "BG")
-    if G and H > G:
-        shared = H // G
+    if sizes["G"]:
+        shared = sizes["H"] // sizes["G"]
         for count in _counts(shared):
-            yield cut(call, "H", np.concatenate([np.arange(count) + g * shared for g in range(G)]))
+            yield cut(call, "H", np.concatenate([np.arange(count) + g * shared for g in range(sizes["G"])]))
     yield from _cuts(call, "QK")
-    for one, other, equal in (("Q", "K", Q == K), ("D", "E", D == E)):
-        for count in _counts(call.dims[one]) if equal else ():
+    for one, other in ("QK", "DE"):
+        for count in _counts(sizes[one]) if sizes[one] == sizes[other] else ():
             yield cut(cut(call, one, slice(0, count)), other, slice(0, count))
-    for axis, size in (("D", D), ("E", E)):
-        for count in _counts(size):
+    for axis in "DE":
+        for count in _counts(sizes[axis]):
             yield cut(call, axis, slice(0, count))
 
 

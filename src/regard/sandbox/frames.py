@@ -7,6 +7,7 @@ float64 arrays or without.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -39,12 +40,9 @@ def unpacked(content: bytes | bytearray) -> tuple[dict[str, Any], dict[str, np.n
     try:
         start = HEAD.size + HEAD.unpack_from(content)[0]
         message = json.loads(bytes(content[HEAD.size : start]))
-        fields, shapes = dict(message["fields"]), {str(name): tuple(shape) for name, shape in message["shapes"].items()}
-        arrays = {}
-        for name, shape in shapes.items():
-            if not all(type(length) is int and length >= 0 for length in shape):
-                raise ValueError(f"a shape of {name}")
-            count = int(np.prod(shape, dtype=object))
+        fields, arrays = dict(message["fields"]), {}
+        for name, shape in message["shapes"].items():
+            count = math.prod(shape)
             arrays[name] = np.frombuffer(content, "<f8", count, start).reshape(shape)
             start += 8 * count
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError, struct.error) as error:

@@ -49,6 +49,8 @@ def _torch(
     """By torch's autograd. An input that the result does not depend on has gradient 0."""
     import torch
 
+    for array in inputs.values():
+        array.requires_grad_()
     returned = prepared.call(function)
     answer = read(returned, call, adapter)
     found = entries(returned, adapter)

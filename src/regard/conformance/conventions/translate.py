@@ -62,10 +62,6 @@ def prepare(call: Call, adapter: Adapter, parameters: Sequence[Parameter]) -> Pr
     _check_sizes(call, adapter)
     values = _values(call, adapter)
     given = {role: value for role, value in values.items() if hasattr(value, "dtype")}
-    if call.dout is not None and adapter.gradients == "torch":
-        for role in ("q", "k", "v", "bias", "sinks"):
-            if role in given:
-                given[role].requires_grad_()
     args, kwargs = _bound(values, call, adapter, parameters)
     return Prepared(args, kwargs, given)
 
@@ -238,23 +234,20 @@ def _bound(values: Mapping[str, Any], call: Call, adapter: Adapter, listed: Sequ
     names = adapter.parameters
     by_name = dict(adapter.fixed) | {names[role]: value for role, value in values.items() if role in names}
     roles = {name: role for role, name in names.items()}
-    known = {each.name: each for each in listed}
     for each in listed:
         if each.required and each.name not in by_name:
             by_name[each.name] = _neutral(roles[each.name], call, adapter)
     args: list[Any] = [values[role] for role in "qkv" if role not in names]
-    positional = [each for each in listed if each.kind == "positional"]
-    last = max((number for number, each in enumerate(positional) if each.name in by_name), default=-1)
-    for each in positional[: last + 1]:
-        args.append(
-            by_name.pop(each.name) if each.name in by_name else _neutral(roles.get(each.name, ""), call, adapter)
-        )
+    positional = [each.name for each in listed if each.kind == "positional"]
+    last = max((number for number, name in enumerate(positional) if name in by_name), default=-1)
+    for name in positional[: last + 1]:
+        args.append(by_name.pop(name) if name in by_name else _neutral(roles.get(name, ""), call, adapter))
     for each in listed:  # q, k and v by position, as most functions are called
         if each.kind != "either" or roles.get(each.name) not in ("q", "k", "v") or each.name not in by_name:
             break
         args.append(by_name.pop(each.name))
     takes_any = not listed or any(each.kind == "names" for each in listed)
     for name in by_name:
-        if name not in known and not takes_any:
+        if not takes_any and name not in [each.name for each in listed]:
             raise Absent(roles.get(name, name), f"the function has no parameter {name}")
     return tuple(args), by_name

@@ -15,6 +15,7 @@ from ...laws.call import Answer, Call, shape_of
 from ...sandbox.child import Child, Lost
 from ...sandbox.frames import unpacked
 from ..conventions.fields import Adapter
+from ..conventions.gradients import DIFFERENTIATED
 from ..conventions.translate import Absent
 from .one_call import Callee, Description
 from .target import WHERE, Target
@@ -115,7 +116,7 @@ def _printed(count: int) -> tuple[str, ...]:
 
 def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
     """The shapes of everything that an answer can hold."""
-    gradients = {name: getattr(call, name) for name in ("q", "k", "v", "bias", "sinks")}
+    gradients = {name: getattr(call, name) for name in DIFFERENTIATED}
     inputs = {f"gradient {name}": array.shape for name, array in gradients.items() if array is not None}
     return {name: shape_of(name, call.dims) for name in ("out", "lse", "weights")} | inputs
 
