@@ -68,12 +68,19 @@ def _from_docstring(text: str) -> tuple[Parameter, ...]:
         return ()
     assert isinstance(definition, ast.FunctionDef)
     arguments = definition.args
-    required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
-    defaults = [None] * required + arguments.defaults + arguments.kw_defaults
-    kinds = {"positional": arguments.posonlyargs, "either": arguments.args, "keyword": arguments.kwonlyargs}
-    names = [(each.arg, kind) for kind, of_kind in kinds.items() for each in of_kind]
+    positions = [*arguments.posonlyargs, *arguments.args]
+    first_default = len(positions) - len(arguments.defaults)
     listed = [
-        Parameter(name=name, kind=kind, required=default is None) for (name, kind), default in zip(names, defaults)
+        Parameter(
+            name=each.arg,
+            kind="positional" if number < len(arguments.posonlyargs) else "either",
+            required=number < first_default,
+        )
+        for number, each in enumerate(positions)
+    ]
+    listed += [
+        Parameter(name=each.arg, kind="keyword", required=default is None)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
     ]
     if arguments.kwarg:
         listed.append(Parameter(name=arguments.kwarg.arg, kind="names"))
