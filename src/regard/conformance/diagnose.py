@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -165,7 +166,7 @@ class Diagnosis:
             for words in dict.fromkeys(each.words for each in lost):
                 same = [each for each in lost if each.words == words]
                 yield self._without_result(status, words, same)
-        judged = [each for each in rest if _is_compared(each)]
+        judged = [each for each in rest if each.case.check is None]  # compared with the law
         compared = [each for each in rest if each.also]
         for explanation in _explained(judged, passed, self.judge.adapter):
             group = [each for each in judged if each.case.id in explanation.cases]
@@ -175,7 +176,7 @@ class Diagnosis:
                 yield self._explained(explanation, group, folded)
         by_law: dict[tuple[int, int, str], list[Result]] = {}
         for each in rest:
-            if not _is_compared(each):
+            if each.case.check is not None:
                 name = each.case.name.split("-")[0] if each.case.level == 0 else ""
                 by_law.setdefault((each.case.level, each.case.law, name), []).append(each)
         for group in by_law.values():
@@ -188,8 +189,7 @@ class Diagnosis:
         if status == "raised" and words.startswith(("OverflowError", "FloatingPointError")):
             known = of_name("softmax-without-maximum")
             mistake, cause, fix = known.name, known.cause, known.fix
-        shown = status != "timeout" and first.call is not None
-        smallest = self._smallest(first) if shown else ""
+        smallest = "" if status == "timeout" else self._smallest(first)
         return _finding(group, words, cause, fix, mistake=mistake, counterexample=smallest)
 
     def _follows(self, result: Result, explanation: Explanation) -> bool:
@@ -202,7 +202,7 @@ class Diagnosis:
         )
 
     def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
-        first = min(group, key=lambda each: (_is_gradient(each), each.case.level, _size(each.call)))
+        first = min(group, key=lambda each: (each.call.dout is not None, each.case.level, _size(each.call)))
         known = explanation.mistakes
         words = f": the output is that of attention with {' and '.join(m.description for m in known)}" if known else ""
         return _finding(
@@ -227,7 +227,7 @@ class Diagnosis:
     def _shown(self, result: Result) -> str:
         """A script for a case that is judged in its own way; "" if a short one cannot show it."""
         call, answer = result.call, result.answer
-        if call is None or answer is None or result.case.level > 0:
+        if answer is None or result.case.level > 0:
             return ""
         what = result.case.name.split("-")[0]
         if what in BEHAVIOR:
@@ -247,7 +247,7 @@ class Diagnosis:
         if the call cannot be made again. judge: for other conventions
         """
         judge, call = judge or self.judge, result.call
-        assert call is not None and result.answer is not None
+        assert result.answer is not None
         status = result.answer.status
         try:
             # Gradients that cannot be read may be 0 where numbers are, and then a script would not show them.
@@ -286,7 +286,7 @@ def _fails_alike(call: Call, judge: Judge, known: Sequence[Mistake], status: str
 
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
-    small = [each for each in passed if _is_compared(each) and _size(each.call) < 1 << 14]
+    small = [each for each in passed if each.case.check is None and _size(each.call) < 1 << 14]
     return explain(_observed(failed, adapter), _observed(small, adapter))
 
 
@@ -295,7 +295,7 @@ def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswe
     observed = []
     for result in results:
         call, answer = result.call, result.answer
-        assert call is not None and answer is not None
+        assert answer is not None
         right = expected(call, adapter)
         bounds = right.bounds._asdict()
         if call.dout is not None:
@@ -304,18 +304,9 @@ def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswe
     return observed
 
 
-def _is_compared(result: Result) -> bool:
-    """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
-    return result.call is not None and result.case.check is None
-
-
-def _is_gradient(result: Result) -> bool:
-    return result.call is not None and result.call.dout is not None
-
-
-def _size(call: Call | None) -> int:
+def _size(call: Call) -> int:
     """The number of pairs of a call."""
-    return 0 if call is None else call.q.shape[0] * call.q.shape[1] * call.q.shape[2] * call.k.shape[2]
+    return math.prod(call.dims[axis] for axis in "BHQK")
 
 
 def _name(mistakes: Sequence[Mistake]) -> str | None:

@@ -56,17 +56,18 @@ class Judge:
 
     def result(self, case: Case) -> Result:
         """The result of a case."""
-        missing = self.missing(case.call)
-        if missing is not None:
-            return Result(case=case, status="absent", words=f"the function has no argument for {missing}")
         try:
+            missing = self.missing(case.call)
+            if missing is not None:
+                raise Absent(missing, f"the function has no argument for {missing}")
             return (case.check or agrees)(case, self)
         except Unanswered as lost:
             return lost.result
         except Absent as absent:
-            return Result(case=case, status="absent", words=absent.words)
+            words = absent.words
         except Refused as refused:
-            return Result(case=case, status="absent", words=f"{refused.reasons[0].what}: {refused.reasons[0].given}")
+            words = f"{refused.reasons[0].what}: {refused.reasons[0].given}"
+        return Result(case=case, status="absent", call=case.call, words=words)
 
 
 def agrees(case: Case, judge: Judge) -> Result:
