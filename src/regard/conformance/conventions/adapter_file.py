@@ -32,7 +32,7 @@ def to_json(adapter: Adapter) -> dict[str, Any]:
     for each in fields(Adapter):
         name, value = each.name, getattr(adapter, each.name)
         if name != "declared" and (value != getattr(Adapter(), name) or _says_something(name, adapter)):
-            found[name] = _plain(value)
+            found[name] = list(value) if isinstance(value, tuple) else value
     return found
 
 
@@ -45,13 +45,6 @@ def _says_something(name: str, adapter: Adapter) -> bool:
     if name in NEEDS:
         return any(role in adapter.parameters for role in NEEDS[name])
     return name in adapter.declared or (name in WRITTEN and name != "name")
-
-
-def _plain(value: Any) -> Any:
-    """A value in the types of JSON."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
 
 
 def read_adapter(path: str | Path) -> Adapter:

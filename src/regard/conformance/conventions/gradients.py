@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import fitting, float64, on_call, pack, unpack
-from .read import Unreadable, entries, pack_lse, read
+from .read import Unreadable, entries, pack_lse, read_entries
 from .translate import Absent, Prepared
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
@@ -28,7 +29,7 @@ def with_gradients(function: Callable[..., Any], prepared: Prepared, call: Call,
         raise Absent("gradients", "the adapter declares no gradients")
     inputs = {role: prepared.given[role] for role in DIFFERENTIATED if role in prepared.given}
     run = _torch if adapter.gradients == "torch" else _jax
-    answer, found = run(function, prepared, inputs, call, adapter)
+    answer, found = run(partial(prepared.call, function), inputs, call, adapter)
     return replace(answer, gradients={role: _canonical(found[role], role, call, adapter) for role in inputs})
 
 
@@ -44,34 +45,28 @@ def outward_gradients(call: Call, adapter: Adapter) -> dict[str, np.ndarray]:
 
 
 def _torch(
-    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call, adapter: Adapter
+    function: Callable[..., Any], inputs: dict[str, Any], call: Call, adapter: Adapter
 ) -> tuple[Answer, dict[str, Any]]:
     """By torch's autograd. An input that the result does not depend on has gradient 0."""
     import torch
 
     for array in inputs.values():
         array.requires_grad_()
-    returned = prepared.call(function)
-    answer = read(returned, call, adapter)
-    found = entries(returned, adapter)
-    outputs, outward = [], []
-    for role, array in outward_gradients(call, adapter).items():
-        if role not in found:
-            raise Absent(f"return_{role}", f"the function does not return {role}")
-        if not found[role].requires_grad:
-            raise Unreadable(
-                f"the {'output' if role == 'out' else role} does not require gradients, although q, k and v do"
-            )
-        outputs.append(found[role])
-        outward.append(on_call(array, "torch").to(found[role].dtype))
-    got = torch.autograd.grad(outputs, list(inputs.values()), outward, allow_unused=True)
-    return answer, {
-        role: torch.zeros_like(array) if each is None else each for (role, array), each in zip(inputs.items(), got)
-    }
+    found = entries(function(), adapter)
+    answer = read_entries(found, call, adapter)
+    outward = outward_gradients(call, adapter)
+    outputs = {role: _returned(role, found) for role in outward}
+    for role, output in outputs.items():
+        if not output.requires_grad:
+            what = "output" if role == "out" else role
+            raise Unreadable(f"the {what} does not require gradients, although q, k and v do")
+    given = [on_call(array, "torch").to(outputs[role].dtype) for role, array in outward.items()]
+    got = torch.autograd.grad(list(outputs.values()), list(inputs.values()), given, materialize_grads=True)
+    return answer, dict(zip(inputs, got))
 
 
 def _jax(
-    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call, adapter: Adapter
+    function: Callable[..., Any], inputs: dict[str, Any], call: Call, adapter: Adapter
 ) -> tuple[Answer, dict[str, Any]]:
     """By jax.vjp."""
     import jax
@@ -79,25 +74,18 @@ def _jax(
     outward = outward_gradients(call, adapter)
 
     def run(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        found = entries(prepared.call(function, arrays), adapter)
-        if missing := [role for role in outward if role not in found]:
-            raise Absent(f"return_{missing[0]}", f"the function does not return {missing[0]}")
-        return {role: found[role] for role in outward}, found
+        found = entries(function(arrays), adapter)
+        return {role: _returned(role, found) for role in outward}, found
 
     outputs, pull, found = jax.vjp(run, inputs, has_aux=True)
-    answer = read(_as_returned(found, adapter), call, adapter)
     given = {role: on_call(array, "jax").astype(outputs[role].dtype) for role, array in outward.items()}
-    return answer, pull(given)[0]
+    return read_entries(found, call, adapter), pull(given)[0]
 
 
-def _as_returned(found: dict[str, Any], adapter: Adapter) -> Any:
-    """Arrays by role in the structure that the function returns."""
-    returns = adapter.returns
-    if isinstance(returns, str):
-        return found[returns]
-    if isinstance(returns, tuple):
-        return tuple(found[role] if role is not None else None for role in returns)
-    return {key: found[role] for role, key in returns.items()}
+def _returned(role: str, found: dict[str, Any]) -> Any:
+    if role not in found:
+        raise Absent(f"return_{role}", f"the function does not return {role}")
+    return found[role]
 
 
 def _canonical(gradient: Any, role: str, call: Call, adapter: Adapter) -> np.ndarray:

@@ -31,14 +31,14 @@ def read(result: Any, call: Call, adapter: Adapter) -> Answer:
         Unreadable: if it is not what the adapter says: another structure, type or shape.
     """
     try:
-        return _read(result, call, adapter)
+        return read_entries(entries(result, adapter), call, adapter)
     except Unreadable as error:
         error.returned = structure(result)
         raise
 
 
-def _read(result: Any, call: Call, adapter: Adapter) -> Answer:
-    found = entries(result, adapter)
+def read_entries(found: Mapping[str, Any], call: Call, adapter: Adapter) -> Answer:
+    """The same of the arrays by role."""
     sizes, layout = call.dims, adapter.layout
     B, H, Q, K, E = (sizes[name] for name in "BHQKE")
     out = lse = weights = None
