@@ -157,17 +157,14 @@ def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int
         mask = np.ones(resized(axes, sizes), bool)
         mask[0, :, min(1, mask.shape[2] - 1)] = False
         return {"mask": mask}, {}, 1
-    if probe.has("lengths") and adapter.layout != "THD":
-        return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, {}, 1
-    return _longer(probe, sizes) or _without_keys(probe, sizes)
-
-
-def _without_keys(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
-    """A packed batch entry that has no keys."""
     B = probe.sizes["B"]
-    if probe.adapter.layout != "THD" or "cu_seqlens_k" not in probe.adapter.parameters or B == 1:
-        return None
-    return {"lengths": np.array([0] + [sizes["K"]] * (B - 1))}, {"B": B}, 1
+    lengths = {"lengths": np.array([0] + [sizes["K"]] * (B - 1))}
+    if probe.has("lengths") and not adapter.packed:
+        return lengths, {}, 1
+    longer = _longer(probe, sizes)
+    if longer is None and adapter.packed and probe.has("cu_seqlens_k") and B != 1:
+        return lengths, {"B": B}, 1  # a packed batch entry that has no keys
+    return longer
 
 
 def _longer(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
