@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from ..judge import Judge
 from .case import Case, Limits, Maker, Result
 
 SIZES = (
@@ -84,7 +86,7 @@ def _masks_of_groups(maker: Maker, optional: bool) -> Iterator[Case]:
             draw = maker.draw(name, sizes)
             array = getattr(draw, kind)(shape)
             made = maker.case(name, 2, says, sizes, optional=optional or shape not in known, **{kind: array})
-            yield made if shape in known else replace(made, check=_in_shape(shape))
+            yield made if shape in known else replace(made, check=partial(_in_shape, shape))
 
 
 def _kinds(limits: Limits) -> list[str]:
@@ -92,14 +94,10 @@ def _kinds(limits: Limits) -> list[str]:
     return [kind for kind in ("mask", "bias") if limits.takes(kind) or not limits.adapter.parameters]
 
 
-def _in_shape(shape: str) -> Callable[[Case, Any], Result]:
+def _in_shape(shape: str, case: Case, judge: Judge) -> Result:
     """Judges a call whose mask has a shape that the function refuses at other sizes."""
-
-    def check(case: Case, judge: Any) -> Result:
-        other = type(judge)(judge.session, replace(judge.adapter, mask_shapes=(shape,)))
-        return replace(other.result(replace(case, check=None)), case=case)
-
-    return check
+    other = Judge(judge.session, replace(judge.adapter, mask_shapes=(shape,)))
+    return replace(other.result(replace(case, check=None)), case=case)
 
 
 def _masks(maker: Maker) -> Iterator[Case]:

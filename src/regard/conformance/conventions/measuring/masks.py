@@ -97,8 +97,7 @@ def measure_shapes_of_bias(probe: Probe) -> None:
 def _bias_is_added(probe: Probe, axes: str, name: str) -> bool:
     """Whether a bias of such a shape, passed to a parameter, is added to the scores."""
     adapter = replace(probe.adapter, mask_shapes=(axes,), parameters={**probe.adapter.parameters, "bias": name})
-    bias = np.where(_pattern(probe, axes), 1.0, 0.0).astype(dtype_of(probe.dtype))
-    call = probe.call(probe.mask_sizes, bias=bias)
+    call = probe.call(probe.mask_sizes, bias=_pattern(probe, axes).astype(dtype_of(probe.dtype)))
     answer = probe.ask(call, adapter)
     return answer.out is not None and probe.close(answer.out, law(call, adapter).out)
 
