@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -63,10 +64,8 @@ def _without_arguments(call: Call) -> Iterator[Call]:
 def _smaller(call: Call) -> Iterator[Call]:
     sizes = call.dims
     yield from _cuts(call, "BG")
-    if sizes["G"]:
-        shared = sizes["H"] // sizes["G"]
-        for count in _counts(shared):
-            yield cut(call, "H", np.concatenate([np.arange(count) + g * shared for g in range(sizes["G"])]))
+    for count in _counts(sizes["H"] // max(sizes["G"], 1)):  # of the heads that share a key head
+        yield cut(call, "H", sharing(call, (slice(None), slice(count))))
     yield from _cuts(call, "QK")
     for one, other in ("QK", "DE"):
         for count in _counts(sizes[one]) if sizes[one] == sizes[other] else ():
@@ -81,8 +80,8 @@ def _cuts(call: Call, axes: str) -> Iterator[Call]:
     for axis in axes:
         size = call.dims[axis]
         for count in _counts(size):
-            for part in _ends(size, count):
-                yield cut(call, axis, part)
+            for start in dict.fromkeys((0, size - count, (size - count) // 2)):  # the first, the last, the middle
+                yield cut(call, axis, slice(start, start + count))
 
 
 def _counts(size: int) -> Iterator[int]:
@@ -90,12 +89,6 @@ def _counts(size: int) -> Iterator[int]:
     for count in dict.fromkeys((1, 2, 3, size // 4, size // 2, size - 1)):
         if 0 < count < size:
             yield count
-
-
-def _ends(size: int, count: int) -> Iterator[slice]:
-    """The first and the last `count` of `size` entries, and those in the middle."""
-    starts = dict.fromkeys((0, size - count, (size - count) // 2))
-    return (slice(start, start + count) for start in starts)
 
 
 ARRAYS = {
@@ -123,8 +116,8 @@ def cut(call: Call, axis: str, part: slice | np.ndarray) -> Call:
     return call.changed(**changes)
 
 
-def sharing(call: Call, part: slice | np.ndarray) -> np.ndarray:
-    """The query heads that share some key heads."""
+def sharing(call: Call, part: Any) -> np.ndarray:
+    """The query heads that share some key heads. part: an index into (key heads, query heads of each)"""
     return np.arange(call.dims["H"]).reshape(call.dims["G"], -1)[part].ravel()
 
 
