@@ -99,7 +99,7 @@ def fitting(shape: Sequence[int], adapter: Adapter) -> str | None:
 
 def merged(array: Array, axes: str, sizes: dict[str, int]) -> Array:
     """A mask (B or 1, H or 1, Q or 1, K) with these axes, each of its full size except those written 1."""
-    full = np.broadcast_to(array, tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"))
+    full = np.broadcast_to(array, resized(axes, sizes))
     return np.ascontiguousarray(full.reshape(tuple(1 if axis == "1" else sizes[axis] for axis in axes)))
 
 
@@ -108,13 +108,13 @@ NAMES = {"numpy": "numpy.ndarray", "torch": "torch.Tensor", "jax": "jax.Array"}
 
 def on_call(array: np.ndarray, arrays: str, memory: str = "contiguous", batch_axis: int | None = None) -> Any:
     """A new array for one call. memory: as in `Call`; batch_axis: where entries may be repeated with stride 0."""
-    if memory == "expanded" and batch_axis is not None and repeats(array, batch_axis):
-        one = on_call(array.take([0], batch_axis), arrays)
-        if arrays == "torch":
-            return one.expand(array.shape)
-        return np.broadcast_to(one, array.shape) if arrays == "numpy" else _jax(array)
     if arrays == "jax":
-        return _jax(array)
+        import jax.numpy as jnp
+
+        return jnp.array(array)
+    if memory == "expanded" and repeats(array, batch_axis):
+        one = on_call(array.take([0], batch_axis), arrays)
+        return one.expand(array.shape) if arrays == "torch" else np.broadcast_to(one, array.shape)
     strided = memory == "strided" and array.ndim > 0
     wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype) if strided else np.array(array, order="C")
     if strided:
@@ -142,13 +142,6 @@ def _torch(array: np.ndarray) -> Any:
     if row and row.added:
         return torch.from_numpy(array.view(f"i{row.itemsize}")).view(row.torch)
     return torch.from_numpy(array)
-
-
-def _jax(array: np.ndarray) -> Any:
-    """A jax array."""
-    import jax.numpy as jnp
-
-    return jnp.array(array)
 
 
 def array_kind(given: Any) -> str | None:
