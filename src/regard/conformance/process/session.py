@@ -141,7 +141,7 @@ class InProcess:
         self._callee = Callee(function, None, (Exception, SystemExit, GeneratorExit))  # Ctrl-C is the user's
 
     def close(self) -> None:
-        """Nothing: there is no process of its own."""
+        """Does nothing: the function has no process of its own."""
 
     def describe(self) -> Description:
         """The function's parameters, declared adapter and version."""
