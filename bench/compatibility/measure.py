@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import regard as rg
@@ -31,9 +32,9 @@ def measured(implementation: Implementation, root: Path) -> dict:
         return not_run(implementation, f"{implementation.package} is not installed")
     began = time.monotonic()
     target = str(root / "bench" / "compatibility" / "implementations" / implementation.target)
-    with open_session(target, implementation.seconds) as session:
+    with closing(open_session(target, implementation.seconds)) as session:
         described = session.describe()
-        conventions = measure(session, described, described.adapter)
+        conventions = measure(session, described.parameters, described.adapter, described.name)
         judge = Judge(session, conventions.adapter)
         results, lost = [], 0
         for case in cases(limits_of(judge), implementation.level, 0):

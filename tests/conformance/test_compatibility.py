@@ -81,6 +81,6 @@ def test_each_case_counts_in_one_column():
         dtypes=("float32", "float16"),
         returns=("out", "lse"),
     )
-    found = [Result(case=each, status="pass", ratio=0.5) for each in listed(Limits(adapter), 5, 0)]
+    found = [Result(case=each, status="pass", call=each.call, ratio=0.5) for each in listed(Limits(adapter), 5, 0)]
     assert {column(each.case) for each in found} == set(MEANING)
     assert sum(cell["counts"]["pass"] for cell in cells_of(found).values()) == len(found)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import regard.conformance as rc
+from regard.conformance.conventions.roles import completed
 from regard.conformance.conventions.translate import Absent
 from regard.conformance.conventions.validation import parameters_of
 from regard.conformance.counterexample import script
@@ -51,6 +52,7 @@ def test_gradients_of_right_functions_pass(layout, axes):
     q, k, v, dout = (normal(1, 2, rows, 3, seed=seed, dtype=float) for seed, rows in enumerate((4, 5, 5, 4)))
     more = {"lengths": np.array([3])} if packed else {"bias": normal(1, 1, 4, 5, dtype=float)}
     call = Call(q=q, k=k, v=v, sinks=normal(2, dtype=float), dout=dout, dlse=dout[..., 0], **more)
+    named = completed(adapter, parameters_of(function))
     for role in ("q", "k", "v", "sinks", *(() if packed else ("bias",))):
-        text = script(call, adapter, parameters_of(function), "function", f"gradient of {role}", [])
+        text = script(call, named, parameters_of(function), "function", f"gradient of {role}", [])
         exec(text, {"function": function})

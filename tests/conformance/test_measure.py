@@ -44,10 +44,10 @@ def assert_measured(rng, layout=None):
     """All conventions of a right function are found, and after confirmation nothing deviates and calls agree."""
     function, adapter = right(rng, layout)
     session = Here(function)
-    declared = measure(session, session.described, adapter)
+    declared = measure(session, session.parameters, adapter)
     assert declared.runs and declared.deviations == (), (declared.deviations, adapter)
 
-    measured = measure(session, session.described, Adapter(parameters=adapter.parameters))
+    measured = measure(session, session.parameters, Adapter(parameters=adapter.parameters))
     assert measured.runs, (measured.words, adapter)
     for name in told(adapter):
         if name not in measured.unmeasured:
@@ -63,9 +63,9 @@ def assert_measured(rng, layout=None):
     assert {each.field for each in measured.deviations} == differ
 
     confirmed = from_json(to_json(replace(measured.adapter, confirmed=True)))
-    assert measure(session, session.described, confirmed).deviations == ()
+    assert measure(session, session.parameters, confirmed).deviations == ()
     unconfirmed = from_json(to_json(replace(measured.adapter, confirmed=False)))
-    assert {each.field for each in measure(session, session.described, unconfirmed).deviations} == differ
+    assert {each.field for each in measure(session, session.parameters, unconfirmed).deviations} == differ
     for _ in range(2):
         call = random_call(rng, confirmed)
         answer = session.call(call, confirmed)
@@ -95,7 +95,7 @@ def test_what_there_was_no_time_to_measure_is_no_deviation(seed, monkeypatch):
     for calls in range(2, 40, 3):
         clock = iter([0.0] * (calls + 1))
         monkeypatch.setattr("regard.conformance.conventions.measuring.probe.now", lambda clock=clock: next(clock, 1e9))
-        measured = measure(session, session.described, adapter)
+        measured = measure(session, session.parameters, adapter)
         assert measured.deviations == (), (calls, measured.deviations)
         if measured.runs:
             for name in ("mask_shapes", "dtypes", "gradients"):

@@ -54,7 +54,7 @@ def test_no_mistake_becomes_a_convention_silently(mistake):
     """Whatever the mistake, each measured convention that is not that of the laws is reported."""
     faulty = Faulty(mistake)
 
-    measured = measure(faulty, faulty)
+    measured = measure(faulty, faulty.parameters)
 
     assert measured.runs
     assert conventions(measured.adapter) == {each.field for each in measured.deviations}
@@ -65,7 +65,7 @@ def test_no_mistake_becomes_a_convention_silently(mistake):
 def measured_of(function, adapter=None):
     """What is measured of a function in this process."""
     session = Here(function)
-    return measure(session, session.described, adapter)
+    return measure(session, session.parameters, adapter)
 
 
 def textbook(q, k, v, mask=None, causal=False):
@@ -136,7 +136,7 @@ def test_calls_that_hang_are_not_repeated():
             calls.append(call)
             return Answer(status="timeout", words="no answer within 10 s")
 
-    assert not measure(Hanging(), Hanging()).runs
+    assert not measure(Hanging(), Hanging.parameters).runs
     assert len(calls) == 3
 
 

@@ -12,6 +12,7 @@ import regard as rg
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call, shown
 from regard.conformance.conventions.read import lse_shape
+from regard.conformance.conventions.roles import completed
 from regard.conformance.conventions.translate import Absent, prepare
 from regard.conformance.conventions.validation import Parameter
 from regard.laws.call import Call
@@ -217,7 +218,8 @@ def test_what_a_function_does_not_have_is_absent(declared, arguments, role):
     call, adapter = Call(**NOTHING, **arguments), Adapter(**declared)
 
     with pytest.raises(Absent) as absent:
-        prepare(call, adapter, [Parameter(name=each) for each in ("q", "k", "v", *adapter.parameters.values())])
+        parameters = [Parameter(name=each) for each in ("q", "k", "v", *adapter.parameters.values())]
+        prepare(call, completed(adapter, parameters), parameters)
     assert absent.value.role == role and absent.value.words
 
 

@@ -27,21 +27,20 @@ def script(
     """The script. target: `module:function` or `FILE.py:function` · what: the result that is wrong, "out", "lse",
     "weights" or "gradient of q"; or one of `BEHAVIOR` · says: the first lines, as comments
     """
-    plain = call.changed(dout=None, dlse=None)
-    prepared = prepare(plain, replace(adapter, arrays="numpy", gradients="none"), parameters)
-    names: dict[int, str] = {id(array): role for role, array in reversed(list(prepared.given.items()))}
+    prepared = prepare(call.changed(dout=None, dlse=None), replace(adapter, arrays="numpy"), parameters)
+    names: dict[int, str] = {}
     lines = [f"# {each}" for each in says]
     lines += [*_libraries(call, adapter, what), *_imported(target), ""]
     for role, array in prepared.given.items():
-        if isinstance(array, np.ndarray) and names[id(array)] == role:
+        if id(array) not in names:  # one array may be both the mask and the bias
+            names[id(array)] = role
             lines.append(f"{role} = {_literal(array, adapter.arrays)}")
             lines += _in_memory(role, array, call.memory, adapter)
     arguments = [_argument(value, names, adapter.arrays) for value in prepared.args]
     arguments += [f"{name}={_argument(value, names, adapter.arrays)}" for name, value in prepared.kwargs.items()]
     called = f"{_name(target)}({', '.join(arguments)})"
     if what in BEHAVIOR:
-        arrays = [role for role, array in prepared.given.items() if isinstance(array, np.ndarray)]
-        lines += _behavior(what, called, arrays, adapter)
+        lines += _behavior(what, called, list(names.values()), adapter)
         return "\n".join(lines) + "\n"
     wanted, atol = _wanted(call, adapter, what)
     if what.startswith("gradient of "):
@@ -64,12 +63,11 @@ def _behavior(what: str, called: str, arrays: Sequence[str], adapter: Adapter) -
     if what == "inputs":
         copy = "{0}.clone()" if adapter.arrays == "torch" else "np.array({0})"
         before = ", ".join(copy.format(role) for role in arrays)
-        test = "np.testing.assert_array_equal(np.asarray(after), np.asarray(copy))"
         return [
             f"before = [{before}]",
             called,
             f"for copy, after in zip(before, [{', '.join(arrays)}]):",
-            f"    {test}",
+            "    np.testing.assert_array_equal(np.asarray(after), np.asarray(copy))",
         ]
     part = _part(adapter.returns, "out")
     read = "{}.detach().double().numpy().copy()" if adapter.arrays == "torch" else "np.array({}, np.float64)"
@@ -81,22 +79,18 @@ def _behavior(what: str, called: str, arrays: Sequence[str], adapter: Adapter) -
 
 def _in_memory(role: str, array: np.ndarray, memory: str, adapter: Adapter) -> list[str]:
     """The line that gives an array another layout in memory."""
-    arrays, axis = adapter.arrays, batch_axis(adapter.layout)
-    if memory == "strided" and arrays != "jax":
-        wide = {
-            "numpy": f"np.stack([{role}, np.zeros_like({role})], -1).reshape(*{role}.shape[:-1], -1)",
-            "torch": f"torch.stack([{role}, torch.zeros_like({role})], -1).flatten(-2)",
-        }[arrays]
+    axis, torch = batch_axis(adapter.layout), adapter.arrays == "torch"
+    if adapter.arrays == "jax":
+        return []
+    if memory == "strided":
+        wide = f"np.stack([{role}, np.zeros_like({role})], -1).reshape(*{role}.shape[:-1], -1)"
+        wide = f"torch.stack([{role}, torch.zeros_like({role})], -1).flatten(-2)" if torch else wide
         return [f"{role} = {wide}[..., ::2]  # every second element of a wider array"]
-    if memory == "expanded" and arrays != "jax" and role in ("q", "k", "v") and repeats(array, axis):
-        one = {
-            "numpy": f"np.broadcast_to({role}.take([0], {axis}), {role}.shape)",
-            "torch": f"{role}.narrow({axis}, 0, 1).expand({role}.shape)",
-        }[arrays]
+    if memory == "expanded" and role in ("q", "k", "v") and repeats(array, axis):
+        one = f"np.broadcast_to({role}.take([0], {axis}), {role}.shape)"
+        one = f"{role}.narrow({axis}, 0, 1).expand({role}.shape)" if torch else one
         return [f"{role} = {one}  # one entry, with stride 0"]
-    if memory == "readonly" and arrays == "numpy":
-        return [f"{role}.flags.writeable = False"]
-    return []
+    return [f"{role}.flags.writeable = False"] if memory == "readonly" and not torch else []
 
 
 def _libraries(call: Call, adapter: Adapter, what: str) -> list[str]:
@@ -147,7 +141,7 @@ def _in_layout(array: np.ndarray, what: str, call: Call, adapter: Adapter) -> np
     if what in ("out", "gradient of q"):
         return pack(array, adapter.layout)
     if what in ("gradient of k", "gradient of v"):
-        return pack(array, adapter.layout, None if call.lengths is None else [int(n) for n in call.lengths])
+        return pack(array, adapter.layout, call.lengths)
     if what == "lse":
         return pack_lse(array / np.log(2) if adapter.lse == "base-2" else array, adapter, call.dims)
     if what == "weights":
@@ -203,21 +197,15 @@ def _argument(value: Any, names: Mapping[int, str], arrays: str) -> str:
 def _literal(array: np.ndarray, arrays: str) -> str:
     """An array as source code that makes it in the type that the function takes."""
     kind = array.dtype.name
-    numbers = _numbers(array)
+    library, make, dtype = {
+        "numpy": ("np", "array", _dtype(kind)),
+        "torch": ("torch", "tensor", f"dtype=torch.{kind}"),
+        "jax": ("jnp", "array", f"jnp.{'bool_' if kind == 'bool' else kind}"),
+    }[arrays]
     if array.size == 0:
-        shape = tuple(int(size) for size in array.shape)
-        return {
-            "numpy": f"np.zeros({shape}, {_dtype(kind)})",
-            "torch": f"torch.zeros({shape}, dtype=torch.{kind})",
-            "jax": f"jnp.zeros({shape}, jnp.{kind})",
-        }[arrays]
-    if arrays == "torch":
-        return f"torch.tensor({numbers}, dtype=torch.{kind})".replace("np.nan", "torch.nan").replace(
-            "np.inf", "torch.inf"
-        )
-    if arrays == "jax":
-        return f"jnp.array({numbers}, jnp.{'bool_' if kind == 'bool' else kind})"
-    return f"np.array({numbers}, {_dtype(kind)})"
+        return f"{library}.zeros({tuple(int(size) for size in array.shape)}, {dtype})"
+    numbers = _numbers(array)
+    return f"{library}.{make}({numbers.replace('np.', 'torch.') if arrays == 'torch' else numbers}, {dtype})"
 
 
 def _dtype(kind: str) -> str:
@@ -229,16 +217,15 @@ def _numbers(array: np.ndarray) -> str:
     """Nested lists. Floats have as many digits as their dtype needs."""
     if array.dtype.kind in "bui":
         return repr(array.tolist())
-    wide = array.astype(np.float32) if array.dtype.itemsize < 4 else array
-    return _nested(wide, lambda x: str(x).removesuffix(".0"))
+    return _nested(array.astype(np.float32) if array.dtype.itemsize < 4 else array)
 
 
-def _nested(array: np.ndarray, text) -> str:
-    if array.ndim == 0:
-        value = array[()]
-        if np.isnan(value):
-            return "np.nan"
-        if np.isinf(value):
-            return "np.inf" if value > 0 else "-np.inf"
-        return text(value)
-    return f"[{', '.join(_nested(part, text) for part in array)}]"
+def _nested(array: np.ndarray) -> str:
+    if array.ndim:
+        return f"[{', '.join(map(_nested, array))}]"
+    value = array[()]
+    if np.isnan(value):
+        return "np.nan"
+    if np.isinf(value):
+        return "np.inf" if value > 0 else "-np.inf"
+    return str(value).removesuffix(".0")

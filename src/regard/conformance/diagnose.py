@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..laws.catalog import of_name
 from ..laws.expected import expected
 from ..laws.explain import Explanation, explain
 from ..laws.forward import meaning
+from ..laws.mistake import Mistake
 from ..laws.observed import ObservedAnswer
 from .cases.case import Case, Limits, Result
 from .cases.edges import edges
@@ -81,30 +83,6 @@ LAWS = {
 }  # fmt: skip
 
 
-def findings_of(
-    results: Sequence[Result],
-    deviations: Sequence[Deviation],
-    judge: Judge,
-    limits: Limits,
-    *,
-    target: str,
-    parameters: Sequence[Parameter],
-    seed: int,
-) -> list[Finding]:
-    """The findings: conventions first, then laws in order, then expected failures that did not fail."""
-    context = _Context(judge, limits, target, parameters, seed)
-    found = [context.convention(each) for each in deviations]
-    failed = [each for each in results if each.status == "fail"]
-    broken = context.laws(failed, [each for each in results if each.status == "pass"])
-    found += sorted(broken, key=lambda each: (each.level > 0, each.mistake is None, each.level, each.law))
-    for each in results:
-        if each.status == "unexpected-pass":
-            cause, fix = "what it was expected to fail for is fixed", "remove it from `expected` in the adapter"
-            words = f"{each.case.id} was expected to fail, and passes"
-            found.append(_finding([each], words, cause, fix, kind="unexpected-pass"))
-    return found
-
-
 def _finding(group: Sequence[Result], measured: str, cause: str, fix: str, **more: Any) -> Finding:
     """What cases that fail alike have in common, with more fields of a finding, or others."""
     law, level = min(each.case.law for each in group), min(each.case.level for each in group)
@@ -114,8 +92,12 @@ def _finding(group: Sequence[Result], measured: str, cause: str, fix: str, **mor
 
 
 @dataclass(frozen=True)
-class _Context:
-    """What all findings of one run share."""
+class Diagnosis:
+    """Explains what is wrong in one run.
+
+    judge: asks the function · limits: what it takes · target: its name, for scripts · parameters: those of the
+    function · seed: of the cases
+    """
 
     judge: Judge
     limits: Limits
@@ -123,7 +105,20 @@ class _Context:
     parameters: Sequence[Parameter]
     seed: int
 
-    def convention(self, deviation: Deviation) -> Finding:
+    def findings(self, results: Sequence[Result], deviations: Sequence[Deviation] = ()) -> list[Finding]:
+        """The findings: conventions first, then laws in order, then expected failures that did not fail."""
+        found = [self._convention(each) for each in deviations]
+        failed = [each for each in results if each.status == "fail"]
+        broken = self._laws(failed, [each for each in results if each.status == "pass"])
+        found += sorted(broken, key=lambda each: (each.level > 0, each.mistake is None, each.level, each.law))
+        for each in results:
+            if each.status == "unexpected-pass":
+                cause, fix = "what it was expected to fail for is fixed", "remove it from `expected` in the adapter"
+                words = f"{each.case.id} was expected to fail, and passes"
+                found.append(_finding([each], words, cause, fix, kind="unexpected-pass"))
+        return found
+
+    def _convention(self, deviation: Deviation) -> Finding:
         """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
         name, (law, level) = deviation.field, LAWS.get(deviation.field, (0, 0))
         adapter = replace(self.judge.adapter, **{name: deviation.expected})
@@ -132,9 +127,10 @@ class _Context:
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
         best = self._named(deviation, results, adapter) or next(
-            (each for each in _explained(results[:40], (), adapter) if each.mistakes), None
+            (each for each in _explained(results[:40], (), adapter) if each.mistakes), Explanation((), (), ())
         )
-        first = next((each for each in results if best is None or each.case.id in best.cases), None)
+        known = best.mistakes
+        first = next((each for each in results if not known or each.case.id in best.cases), None)
         declares = f"{name}={deviation.measured!r}"
         cause, fix = "a convention that was not declared", f"declare {declares} if it is meant"
         return Finding(
@@ -142,13 +138,13 @@ class _Context:
             level=level,
             kind="convention",
             measured=f"{name}: {deviation.words}",
-            mistake=None if best is None else _name(best),
-            alike=() if best is None else best.alike,
-            cause=cause if best is None else f"{_cause(best)}, or {cause}",
-            fix=fix if best is None else f"{_fix(best)}; or {fix}",
+            mistake=_name(known),
+            alike=best.alike,
+            cause=f"{_cause(known)}, or {cause}" if known else cause,
+            fix=f"{_fix(known)}; or {fix}" if known else fix,
             declares=declares,
             cases=tuple(each.case.id for each in results),
-            counterexample="" if first is None else self._smallest(first, best, judge, _status(first)),
+            counterexample="" if first is None else self._smallest(first, known, judge),
         )
 
     def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
@@ -161,7 +157,7 @@ class _Context:
         cases = [each.id for each in _observed(results, adapter) if each.explained((mistake,))]
         return Explanation((mistake,), (), tuple(cases)) if cases else None
 
-    def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
+    def _laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
         """The findings of cases that fail under the measured conventions."""
         rest = list(failed)
         for status in LOST:
@@ -170,7 +166,7 @@ class _Context:
             for words in dict.fromkeys(each.words for each in lost):
                 same = [each for each in lost if each.words == words]
                 yield self._without_result(status, words, same)
-        judged = [each for each in rest if _is_compared(each)]
+        judged = [each for each in rest if each.case.check is None]  # compared with the law
         compared = [each for each in rest if each.also]
         for explanation in _explained(judged, passed, self.judge.adapter):
             group = [each for each in judged if each.case.id in explanation.cases]
@@ -180,7 +176,7 @@ class _Context:
                 yield self._explained(explanation, group, folded)
         by_law: dict[tuple[int, int, str], list[Result]] = {}
         for each in rest:
-            if not _is_compared(each):
+            if each.case.check is not None:
                 name = each.case.name.split("-")[0] if each.case.level == 0 else ""
                 by_law.setdefault((each.case.level, each.case.law, name), []).append(each)
         for group in by_law.values():
@@ -193,8 +189,7 @@ class _Context:
         if status == "raised" and words.startswith(("OverflowError", "FloatingPointError")):
             known = of_name("softmax-without-maximum")
             mistake, cause, fix = known.name, known.cause, known.fix
-        shown = status != "timeout" and first.call is not None
-        smallest = self._smallest(first, None, self.judge, status) if shown else ""
+        smallest = "" if status == "timeout" else self._smallest(first)
         return _finding(group, words, cause, fix, mistake=mistake, counterexample=smallest)
 
     def _follows(self, result: Result, explanation: Explanation) -> bool:
@@ -207,19 +202,19 @@ class _Context:
         )
 
     def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
-        first = min(group, key=lambda each: (_is_gradient(each), each.case.level, _size(each.call)))
+        first = min(group, key=lambda each: (each.call.dout is not None, each.case.level, _size(each.call)))
         known = explanation.mistakes
         words = f": the output is that of attention with {' and '.join(m.description for m in known)}" if known else ""
         return _finding(
             group,
             f"{first.words}{words}",
-            _cause(explanation),
-            _fix(explanation),
+            _cause(known),
+            _fix(known),
             law=known[0].law if known else first.case.law,
-            mistake=_name(explanation) if known else None,
+            mistake=_name(known),
             alike=explanation.alike,
             cases=tuple(each.case.id for each in [*group, *folded]),
-            counterexample=self._smallest(first, explanation, self.judge),
+            counterexample=self._smallest(first, known),
         )
 
     def _special(self, group: Sequence[Result]) -> Finding:
@@ -232,7 +227,7 @@ class _Context:
     def _shown(self, result: Result) -> str:
         """A script for a case that is judged in its own way; "" if a short one cannot show it."""
         call, answer = result.call, result.answer
-        if call is None or answer is None or result.case.level > 0:
+        if answer is None or result.case.level > 0:
             return ""
         what = result.case.name.split("-")[0]
         if what in BEHAVIOR:
@@ -240,26 +235,28 @@ class _Context:
             small = shrunk(call, lambda each: self._fails_again(result.case, each))
             return script(small, self.judge.adapter, self.parameters, self.target, what, says)
         wrong = answer.status == "ok" and not self.judge.compared(call, answer).right
-        return self._smallest(result, None, self.judge) if wrong else ""
+        return self._smallest(result) if wrong else ""
 
     def _fails_again(self, case: Case, call: Call) -> bool:
         """Whether a case that is judged in its own way fails with another call, for the same reason."""
         found = self.judge.result(replace(case, call=call))
         return found.status == "fail" and (found.answer is None or found.answer.status == "ok")
 
-    def _smallest(self, result: Result, explanation: Explanation | None, judge: Judge, status: str = "ok") -> str:
-        """The script of the smallest call that fails in the same way; "" if the call cannot be made again."""
-        call = result.call
-        assert call is not None
+    def _smallest(self, result: Result, known: Sequence[Mistake] = (), judge: Judge | None = None) -> str:
+        """The script of the smallest call that fails with the same mistakes, or in the same way if none are known; ""
+        if the call cannot be made again. judge: for other conventions
+        """
+        judge, call = judge or self.judge, result.call
+        assert result.answer is not None
+        status = result.answer.status
         try:
             # Gradients that cannot be read may be 0 where numbers are, and then a script would not show them.
             numbers = status == "ok" or call.dout is None
-            small = shrunk(call, _fails_alike(judge, explanation, status), numbers=numbers)
+            small = shrunk(call, lambda each: _fails_alike(each, judge, known, status), numbers=numbers)
             answer = judge.ask(small)
         except (Absent, Refused):
             return ""
         what = judge.compared(small, answer).what if answer.status == "ok" else _lacking(small, answer)
-        known = explanation.mistakes if explanation else ()
         law = known[0].law if known else result.case.law
         says = [f"Law {law} of attention: {SENTENCES[law]}."]
         says += [f"This is what attention with {known[0].description} gives."] if known else []
@@ -268,40 +265,28 @@ class _Context:
 
 def _lacking(call: Call, answer: Answer) -> str:
     """The result that a script shows where there is none to compare."""
-    if call.dout is not None or call.dlse is not None:
+    if call.dout is not None:
         return "gradient of q"
     return next((what for what in ("lse", "weights") if f"the {what}" in answer.words), "out")
 
 
-def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
+def _fails_alike(call: Call, judge: Judge, known: Sequence[Mistake], status: str) -> bool:
     """Whether a call fails with the same mistakes, or in the same way if none are known."""
-
-    def fails(call: Call) -> bool:
-        if judge.missing(call) is not None:
-            return False
-        try:
-            answer = judge.ask(call)
-        except Absent:
-            return False
-        if answer.status != status:
-            return False
-        if status != "ok":
-            return True
-        if judge.compared(call, answer).right:
-            return False
-        if explanation is None or not explanation.mistakes:
-            return True
-        return ObservedAnswer("", call, answer, judge.adapter).explained(explanation.mistakes)
-
-    return fails
-
-
-def _status(result: Result) -> str:
-    return "ok" if result.answer is None else result.answer.status
+    if judge.missing(call) is not None:
+        return False
+    try:
+        answer = judge.ask(call)
+    except Absent:
+        return False
+    if answer.status != status or status != "ok":
+        return answer.status == status
+    if judge.compared(call, answer).right:
+        return False
+    return not known or ObservedAnswer("", call, answer, judge.adapter).explained(known)
 
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
-    small = [each for each in passed if _is_compared(each) and _size(each.call) < 1 << 14]
+    small = [each for each in passed if each.case.check is None and _size(each.call) < 1 << 14]
     return explain(_observed(failed, adapter), _observed(small, adapter))
 
 
@@ -310,7 +295,7 @@ def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswe
     observed = []
     for result in results:
         call, answer = result.call, result.answer
-        assert call is not None and answer is not None
+        assert answer is not None
         right = expected(call, adapter)
         bounds = right.bounds._asdict()
         if call.dout is not None:
@@ -319,27 +304,18 @@ def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswe
     return observed
 
 
-def _is_compared(result: Result) -> bool:
-    """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
-    return result.call is not None and result.case.check is None
-
-
-def _is_gradient(result: Result) -> bool:
-    return result.call is not None and result.call.dout is not None
-
-
-def _size(call: Call | None) -> int:
+def _size(call: Call) -> int:
     """The number of pairs of a call."""
-    return 0 if call is None else call.q.shape[0] * call.q.shape[1] * call.q.shape[2] * call.k.shape[2]
+    return math.prod(call.dims[axis] for axis in "BHQK")
 
 
-def _name(explanation: Explanation) -> str:
-    return " + ".join(each.name for each in explanation.mistakes)
+def _name(mistakes: Sequence[Mistake]) -> str | None:
+    return " + ".join(each.name for each in mistakes) or None
 
 
-def _cause(explanation: Explanation) -> str:
-    return "; ".join(each.cause for each in explanation.mistakes) or UNKNOWN
+def _cause(mistakes: Sequence[Mistake]) -> str:
+    return "; ".join(each.cause for each in mistakes) or UNKNOWN
 
 
-def _fix(explanation: Explanation) -> str:
-    return "; ".join(each.fix for each in explanation.mistakes) or COMPARE
+def _fix(mistakes: Sequence[Mistake]) -> str:
+    return "; ".join(each.fix for each in mistakes) or COMPARE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 
 from ..common.errors import Refused
 from ..laws.call import Answer, Call
@@ -24,9 +25,7 @@ class Judge:
 
     def missing(self, call: Call) -> str | None:
         """The first argument of the call that the function does not have; None if it has all."""
-        known = set(self.adapter.parameters)
-        if "causal" in self.adapter.always:
-            known.add("causal")
+        known = {*self.adapter.parameters, *self.adapter.always}
         if "window_before" in known:
             known.add("window")
         if "cu_seqlens_k" in known:
@@ -57,17 +56,18 @@ class Judge:
 
     def result(self, case: Case) -> Result:
         """The result of a case."""
-        missing = self.missing(case.call)
-        if missing is not None:
-            return Result(case=case, status="absent", words=f"the function has no argument for {missing}")
         try:
+            missing = self.missing(case.call)
+            if missing is not None:
+                raise Absent(missing, f"the function has no argument for {missing}")
             return (case.check or agrees)(case, self)
         except Unanswered as lost:
             return lost.result
         except Absent as absent:
-            return Result(case=case, status="absent", words=absent.words)
+            words = absent.words
         except Refused as refused:
-            return Result(case=case, status="absent", words=f"{refused.reasons[0].what}: {refused.reasons[0].given}")
+            words = f"{refused.reasons[0].what}: {refused.reasons[0].given}"
+        return Result(case=case, status="absent", call=case.call, words=words)
 
 
 def agrees(case: Case, judge: Judge) -> Result:
@@ -114,7 +114,7 @@ class Watched:
         self.measuring = True
         self.ended: list[tuple[Call, Answer]] = []
         self.calls = 0
-        self.seen: dict[str, int] = {}
+        self.seen: Counter[str] = Counter()
 
     def call(self, call: Call, adapter: Adapter) -> Answer:
         """The answer to one call."""
@@ -125,15 +125,14 @@ class Watched:
         self.calls += 1
         for event in answer.events:
             if tempfile.gettempdir() not in event:
-                self.seen[event] = self.seen.get(event, 0) + 1
+                self.seen[event] += 1
         return answer
 
     def noticed(self) -> tuple[str, ...]:
         """The side effects in words, the most frequent first. Cases judge whether they are wrong: what compiles itself
         writes files and starts processes in its first calls.
         """
-        most = sorted(self.seen.items(), key=lambda each: -each[1])[:SHOWN]
-        return tuple(f"{event} (in {count} of {self.calls} calls)" for event, count in most)
+        return tuple(f"{event} (in {count} of {self.calls} calls)" for event, count in self.seen.most_common(SHOWN))
 
     def results(self) -> list[Result]:
         """The first call that ended the process, as the result of a case."""

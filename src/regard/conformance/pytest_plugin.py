@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,70 +22,71 @@ class Broken(Exception):
     """A case that does not hold; the message is the whole report of it."""
 
 
-class Judged(Suite):
-    """The suite of one function, in a session that stays open until `closing` closes it."""
-
-    def __init__(self, function: str, adapter: Adapter | None, level: int, seed: int, seconds: float):
-        self.lost = 0
-        with ExitStack() as opened:
-            session = open_session(function, seconds)
-            opened.enter_context(session)
-            super().__init__(session, function, adapter, level, seed)
-            self.closing = opened.pop_all()
-
-    @property
-    def known(self) -> Mapping[str, Mapping[str, str]]:
-        """The failures that the adapter expects, by case or law."""
-        return self.measured.adapter.expected
-
-    def result(self, case: Case) -> Result:
-        """The result of a case, unless too many calls were lost."""
-        if self.lost >= LOST:
-            pytest.skip(f"{self.lost} calls hung or ended the process before")
-        result = self.judge.result(case)
-        self.lost += result.answer is not None and result.answer.status in ("timeout", "crashed")
-        return result
-
-
 class Function(pytest.Collector):
     """The function that is judged; the parent of its items."""
 
-    def __init__(self, suite: Judged, **given: Any):
+    def __init__(self, suite: Suite, **given: Any):
         super().__init__(**given)
         self.suite = suite
 
     def collect(self) -> list[pytest.Item]:
         """Its items: the conventions, every case, and the laws that are expected to fail somewhere."""
-        suite = self.suite
-        items: list[Item] = [Conventions.from_parent(self, name="law-00[conventions]", level=0)]
-        for case in suite.cases:
-            item = OneCase.from_parent(self, name=case.id, level=case.level, case=case)
-            law = f"law-{case.law:02d}"
-            if case.id in suite.known:
-                item.add_marker(pytest.mark.xfail(reason=reason(suite.known[case.id]), raises=Broken, strict=True))
-            elif law in suite.known:
-                item.add_marker(pytest.mark.xfail(reason=reason(suite.known[law]), raises=Broken, strict=False))
+        known = self.suite.measured.adapter.expected
+        items: list[pytest.Item] = [Item.from_parent(self, name="law-00[conventions]", level=0, check=self.conventions)]
+        for case in self.suite.cases:
+            item = Item.from_parent(self, name=case.id, level=case.level, check=partial(self.holds, case))
+            expected = known.get(case.id) or known.get(f"law-{case.law:02d}")
+            if expected is not None:
+                item.add_marker(pytest.mark.xfail(reason=reason(expected), raises=Broken, strict=case.id in known))
             items.append(item)
-        for law in suite.known:
-            of_law = [case for case in suite.cases if f"law-{case.law:02d}" == law]
-            if of_law:
-                level = min(case.level for case in of_law)
-                items.append(ExpectedLaw.from_parent(self, name=f"{law}[expected-to-fail]", level=level, cases=of_law))
-        return [*items]
+        for law in known:
+            if of_law := [case for case in self.suite.cases if f"law-{case.law:02d}" == law]:
+                level, check = min(case.level for case in of_law), partial(self.fails_somewhere, law, of_law)
+                items.append(Item.from_parent(self, name=f"{law}[expected-to-fail]", level=level, check=check))
+        return items
+
+    def result(self, case: Case) -> Result:
+        """The result of a case, unless too many calls were lost."""
+        if self.suite.lost >= LOST:
+            pytest.skip(f"{self.suite.lost} calls hung or ended the process before")
+        return self.suite.result(case)
+
+    def conventions(self, item: Item) -> None:
+        """The function has the conventions that it declares, and those of the laws elsewhere."""
+        measured = self.suite.measured
+        if not measured.runs:
+            raise Broken(measured.words)
+        if found := self.suite.diagnosis.findings((), measured.deviations):
+            raise Broken("\n\n".join(map(described, found)))
+
+    def holds(self, case: Case, item: Item) -> None:
+        """A case holds."""
+        result = self.result(case)
+        properties = {"law": case.law, "error_over_bound": result.ratio, "grade": result.grade}
+        item.user_properties += [(name, value) for name, value in properties.items() if value is not None]
+        if result.status in ("absent", "refused"):
+            pytest.skip(f"{result.status}: {result.words}")
+        if result.status != "pass":
+            found = map(described, self.suite.diagnosis.findings([result]))
+            raise Broken("\n\n".join([f"{case.says}: {result.words}", *found]))
+
+    def fails_somewhere(self, law: str, cases: Sequence[Case], item: Item) -> None:
+        """A law that is expected to fail fails in one of its cases."""
+        ran = [each.status for each in map(self.result, cases) if each.status not in ("absent", "refused")]
+        if ran and "fail" not in ran:
+            raise Broken(f"{law} is expected to fail, and passes: remove it from `expected`")
 
 
 class Item(pytest.Item):
-    """One thing that must hold."""
+    """One thing that must hold. check: raises Broken if it does not"""
 
-    parent: Function
-
-    def __init__(self, level: int, **given: Any):
+    def __init__(self, level: int, check: Callable[[Item], None], **given: Any):
         super().__init__(**given)
         self.add_marker(f"level{level}")
+        self.check = check
 
-    @property
-    def suite(self) -> Judged:
-        return self.parent.suite
+    def runtest(self) -> None:
+        self.check(self)
 
     def repr_failure(self, excinfo, style=None):
         """The report of a broken law; the traceback of anything else."""
@@ -93,51 +94,6 @@ class Item(pytest.Item):
 
     def reportinfo(self):
         return self.path, None, self.name
-
-
-class Conventions(Item):
-    """The function has the conventions that it declares, and those of the laws elsewhere."""
-
-    def runtest(self) -> None:
-        measured = self.suite.measured
-        if not measured.runs:
-            raise Broken(measured.words)
-        if found := self.suite.findings((), measured.deviations):
-            raise Broken("\n\n".join(map(described, found)))
-
-
-class OneCase(Item):
-    """A case holds."""
-
-    def __init__(self, case: Case, **given: Any):
-        super().__init__(**given)
-        self.case = case
-
-    def runtest(self) -> None:
-        result = self.suite.result(self.case)
-        self.user_properties.append(("law", self.case.law))
-        if result.ratio is not None:
-            self.user_properties.append(("error_over_bound", result.ratio))
-        if result.grade is not None:
-            self.user_properties.append(("grade", result.grade))
-        if result.status in ("absent", "refused"):
-            pytest.skip(f"{result.status}: {result.words}")
-        if result.status != "pass":
-            found = map(described, self.suite.findings([result]))
-            raise Broken("\n\n".join([f"{self.case.says}: {result.words}", *found]))
-
-
-class ExpectedLaw(Item):
-    """A law that is expected to fail fails in one of its cases."""
-
-    def __init__(self, cases: Sequence[Case], **given: Any):
-        super().__init__(**given)
-        self.cases = cases
-
-    def runtest(self) -> None:
-        ran = [each.status for each in map(self.suite.result, self.cases) if each.status not in ("absent", "refused")]
-        if ran and "fail" not in ran:
-            raise Broken(f"{self.name.partition('[')[0]} is expected to fail, and passes: remove it from `expected`")
 
 
 class Plugin:
@@ -154,12 +110,12 @@ class Plugin:
     ):
         try:
             declared = None if adapter is None else read_adapter(Path(config.invocation_params.dir, adapter))
-            self.suite = Judged(function, declared, level, seed, seconds)
+            self.suite = Suite(open_session(function, seconds), function, declared, level, seed)
         except Refused as refused:
             raise pytest.UsageError(str(refused)) from None
         distributes = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
         if distributes:  # the processes that pytest-xdist starts have suites of their own
-            self.suite.closing.close()
+            self.suite.session.close()
 
     @pytest.hookimpl(tryfirst=True)  # before the items are selected by -k and -m
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -168,7 +124,7 @@ class Plugin:
         items.extend(function.collect())
 
     def pytest_unconfigure(self) -> None:
-        self.suite.closing.close()
+        self.suite.session.close()
 
 
 def keeps_the_laws(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,13 +22,13 @@ from .cases.scale import scale
 from .cases.textbook import textbook
 from .conventions.adapter_file import to_json
 from .conventions.fields import Adapter
-from .conventions.measure import Deviation, measure
+from .conventions.measure import measure
 from .conventions.translate import Absent, Asks
 from .conventions.validation import Parameter
-from .diagnose import findings_of
+from .diagnose import Diagnosis
 from .judge import Judge, Watched
 from .process.session import InProcess, Session, name_of, open_session
-from .report import Finding, Report
+from .report import Report
 
 LOST = 3  # calls that hang or crash, after which the rest is not run
 MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level
@@ -80,10 +81,10 @@ def conform(
             "choose one of them",
         )
     began = time.monotonic()
-    with open_session(function, seconds) as session:
+    with closing(open_session(function, seconds)) as session:
         target = function if isinstance(function, str) else name_of(function) or session.describe().name
         suite = Suite(session, target, adapter, level, seed)
-        results, stopped = _run(suite.cases, suite.judge)
+        results, stopped = _run(suite)
         results = _with_expectations([*suite.watched.results(), *results], suite.measured.adapter)
         return Report(
             target=target,
@@ -92,7 +93,7 @@ def conform(
             conventions=dict(suite.measured.evidence),
             requested=level,
             results=tuple(results),
-            findings=tuple(suite.findings(results, suite.measured.deviations)),
+            findings=tuple(suite.diagnosis.findings(results, suite.measured.deviations)),
             seed=seed,
             seconds=time.monotonic() - began,
             isolated=session.isolated,
@@ -106,27 +107,24 @@ class Suite:
     """The cases of one function, its conventions already measured. target: its name · adapter: as in `conform`."""
 
     def __init__(self, session: Session | InProcess, target: str, adapter: Adapter | None, level: int, seed: int):
-        self.target, self.seed = target, seed
+        self.session, self.target = session, target
         self.described = session.describe()
         self.declared = adapter if adapter is not None else self.described.adapter
         self.watched = Watched(session)
-        self.measured = measure(self.watched, self.described, self.declared)
+        parameters = self.described.parameters
+        self.measured = measure(self.watched, parameters, self.declared, self.described.name)
         self.watched.measuring = False
         self.judge = Judge(self.watched, judged(self.measured.adapter, self.declared))
-        self.limits = limits_of(self.judge)
-        self.cases = cases(self.limits, level, seed)
+        limits = limits_of(self.judge)
+        self.cases = cases(limits, level, seed)
+        self.diagnosis = Diagnosis(self.judge, limits, target, parameters, seed)
+        self.lost = 0  # calls that hung or ended the process
 
-    def findings(self, results: Sequence[Result], deviations: Sequence[Deviation] = ()) -> list[Finding]:
-        """What explains failed results and conventions that were not declared."""
-        return findings_of(
-            results,
-            deviations,
-            self.judge,
-            self.limits,
-            target=self.target,
-            parameters=self.described.parameters,
-            seed=self.seed,
-        )
+    def result(self, case: Case) -> Result:
+        """The result of a case."""
+        result = self.judge.result(case)
+        self.lost += result.answer is not None and result.answer.status in ("timeout", "crashed")
+        return result
 
 
 def cases(limits: Limits, level: int, seed: int) -> list[Case]:
@@ -136,7 +134,7 @@ def cases(limits: Limits, level: int, seed: int) -> list[Case]:
 
 def judged(measured: Adapter, declared: Adapter | None) -> Adapter:
     """The measured conventions; of the dtypes, only the first if none are declared."""
-    if declared is not None and ("dtypes" in declared.declared or declared.dtypes != Adapter().dtypes):
+    if declared is not None and declared.declares("dtypes"):
         return measured
     return replace(measured, dtypes=measured.dtypes[:1])
 
@@ -156,18 +154,15 @@ def limits_of(judge: Judge) -> Limits:
     return Limits(judge.adapter, rectangular=runs("rectangular", Q=5, K=7), wide=runs("wide", Q=6, K=6, D=8, E=4))
 
 
-def _run(listed: Sequence[Case], judge: Judge) -> tuple[list[Result], str]:
+def _run(suite: Suite) -> tuple[list[Result], str]:
     """The results, and why the run stopped before its end."""
     results: list[Result] = []
-    lost = 0
-    for number, case in enumerate(listed):
-        result = judge.result(case)
-        results.append(result)
-        if result.answer is not None and result.answer.status in ("timeout", "crashed"):
-            lost += 1
-        if lost >= LOST:
-            left = len(listed) - number - 1
-            return results, f"{lost} calls hung or ended the process; {left} of {len(listed)} cases did not run"
+    for case in suite.cases:
+        results.append(suite.result(case))
+        if suite.lost >= LOST:
+            count = len(suite.cases)
+            left = f"{count - len(results)} of {count} cases did not run"
+            return results, f"{suite.lost} calls hung or ended the process; {left}"
     return results, ""
 
 
@@ -239,10 +234,10 @@ def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None,
         >>> print(*rc.infer("regard:attention").notes)
         <BLANKLINE>
     """
-    with open_session(function, seconds) as session:
+    with closing(open_session(function, seconds)) as session:
         described = session.describe()
         declared = adapter if adapter is not None else described.adapter
-        measured = measure(session, described, declared)
+        measured = measure(session, described.parameters, declared, described.name)
         adapter, notes = _that_holds(session, measured.adapter, described.parameters)
     deviations = measured.deviations
     found = replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +14,14 @@ Fails = Callable[[Call], bool]
 CALLS, SECONDS = 400, 6.0  # at most, for one counterexample
 
 
-def shrunk(call: Call, fails: Fails, *, numbers: bool = True, calls: int = CALLS, seconds: float = SECONDS) -> Call:
+def shrunk(call: Call, fails: Fails, *, numbers: bool = True) -> Call:
     """The smallest call that was found to fail in the same way: fewer arguments, entries, heads, rows, keys and depth,
     then, if `numbers`, numbers that can be checked by hand.
     """
-    until, left = time.monotonic() + seconds, [calls]
+    until, left = time.monotonic() + SECONDS, iter(range(CALLS))
 
     def still(candidate: Call) -> bool:
-        if left[0] <= 0 or time.monotonic() > until:
-            return False
-        left[0] -= 1
-        return fails(candidate)
+        return time.monotonic() < until and next(left, None) is not None and fails(candidate)
 
     for step in (_without_arguments, _smaller, _simpler_masks):
         changed = True
@@ -64,19 +62,17 @@ def _without_arguments(call: Call) -> Iterator[Call]:
 
 
 def _smaller(call: Call) -> Iterator[Call]:
-    H, G, Q, K, D, E = (call.dims[axis] for axis in "HGQKDE")
+    sizes = call.dims
     yield from _cuts(call, "BG")
-    if G and H > G:
-        shared = H // G
-        for count in _counts(shared):
-            yield _cut(call, "H", np.concatenate([np.arange(count) + g * shared for g in range(G)]))
+    for count in _counts(sizes["H"] // max(sizes["G"], 1)):  # of the heads that share a key head
+        yield cut(call, "H", sharing(call, (slice(None), slice(count))))
     yield from _cuts(call, "QK")
-    for one, other, equal in (("Q", "K", Q == K), ("D", "E", D == E)):
-        for count in _counts(call.dims[one]) if equal else ():
-            yield _cut(_cut(call, one, slice(0, count)), other, slice(0, count))
-    for axis, size in (("D", D), ("E", E)):
-        for count in _counts(size):
-            yield _cut(call, axis, slice(0, count))
+    for one, other in ("QK", "DE"):
+        for count in _counts(sizes[one]) if sizes[one] == sizes[other] else ():
+            yield cut(cut(call, one, slice(0, count)), other, slice(0, count))
+    for axis in "DE":
+        for count in _counts(sizes[axis]):
+            yield cut(call, axis, slice(0, count))
 
 
 def _cuts(call: Call, axes: str) -> Iterator[Call]:
@@ -84,8 +80,8 @@ def _cuts(call: Call, axes: str) -> Iterator[Call]:
     for axis in axes:
         size = call.dims[axis]
         for count in _counts(size):
-            for part in _ends(size, count):
-                yield _cut(call, axis, part)
+            for start in dict.fromkeys((0, size - count, (size - count) // 2)):  # the first, the last, the middle
+                yield cut(call, axis, slice(start, start + count))
 
 
 def _counts(size: int) -> Iterator[int]:
@@ -93,12 +89,6 @@ def _counts(size: int) -> Iterator[int]:
     for count in dict.fromkeys((1, 2, 3, size // 4, size // 2, size - 1)):
         if 0 < count < size:
             yield count
-
-
-def _ends(size: int, count: int) -> Iterator[slice]:
-    """The first and the last `count` of `size` entries, and those in the middle."""
-    starts = dict.fromkeys((0, size - count, (size - count) // 2))
-    return (slice(start, start + count) for start in starts)
 
 
 ARRAYS = {
@@ -112,11 +102,10 @@ ARRAYS = {
 }
 
 
-def _cut(call: Call, axis: str, part: slice | np.ndarray) -> Call:
+def cut(call: Call, axis: str, part: slice | np.ndarray) -> Call:
     """The call with a part of one axis. A head axis is cut by key heads, with the query heads that share them."""
-    if axis == "G" and isinstance(part, slice):
-        shared = call.dims["H"] // call.dims["G"]
-        call = _cut(call, "H", slice(part.start * shared, part.stop * shared))
+    if axis == "G":
+        call = cut(call, "H", sharing(call, part))
     changes = {}
     for name, axes in ARRAYS.items():
         array, at = getattr(call, name), axes.find(axis)
@@ -125,6 +114,11 @@ def _cut(call: Call, axis: str, part: slice | np.ndarray) -> Call:
     if axis == "K" and isinstance(part, slice) and call.lengths is not None:
         changes["lengths"] = np.minimum(call.lengths, part.stop - part.start)
     return call.changed(**changes)
+
+
+def sharing(call: Call, part: Any) -> np.ndarray:
+    """The query heads that share some key heads. part: an index into (key heads, query heads of each)"""
+    return np.arange(call.dims["H"]).reshape(call.dims["G"], -1)[part].ravel()
 
 
 def _simpler_masks(call: Call) -> Iterator[Call]:

@@ -7,10 +7,10 @@ float64 arrays or without.
 from __future__ import annotations
 
 import json
-import os
+import math
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -22,38 +22,17 @@ def framed(content: bytes) -> bytes:
     return HEAD.pack(len(content)) + content
 
 
-def read_frame(descriptor: int) -> bytes | None:
+def read_frame(stream: BinaryIO) -> bytes | None:
     """Waits for one message; None if the other process has closed its end."""
-    head = _read(descriptor, HEAD.size)
-    return None if head is None else _read(descriptor, HEAD.unpack(head)[0])
-
-
-def _read(descriptor: int, size: int) -> bytes | None:
-    content = bytearray()
-    while len(content) < size:
-        piece = os.read(descriptor, min(size - len(content), 1 << 20))
-        if not piece:
-            return None
-        content += piece
-    return bytes(content)
-
-
-def write_frame(descriptor: int, content: bytes) -> None:
-    """Sends one message."""
-    message = memoryview(framed(content))
-    while message:
-        message = message[os.write(descriptor, message) :]
+    head = stream.read(HEAD.size)
+    return stream.read(HEAD.unpack(head)[0]) if len(head) == HEAD.size else None
 
 
 def packed(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """A JSON object and float64 arrays by name, as the content of a message."""
     shapes = {name: list(array.shape) for name, array in arrays.items()}
     head = json.dumps({"fields": fields, "shapes": shapes}).encode()
-    return b"".join([HEAD.pack(len(head)), head, *(_numbers(array) for array in arrays.values())])
-
-
-def _numbers(array: np.ndarray) -> bytes:
-    return np.ascontiguousarray(array, "<f8").tobytes()
+    return b"".join([framed(head), *(array.astype("<f8").tobytes() for array in arrays.values())])
 
 
 def unpacked(content: bytes | bytearray) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -61,12 +40,9 @@ def unpacked(content: bytes | bytearray) -> tuple[dict[str, Any], dict[str, np.n
     try:
         start = HEAD.size + HEAD.unpack_from(content)[0]
         message = json.loads(bytes(content[HEAD.size : start]))
-        fields, shapes = dict(message["fields"]), {str(name): tuple(shape) for name, shape in message["shapes"].items()}
-        arrays = {}
-        for name, shape in shapes.items():
-            if not all(type(length) is int and length >= 0 for length in shape):
-                raise ValueError(f"a shape of {name}")
-            count = int(np.prod(shape, dtype=object))
+        fields, arrays = dict(message["fields"]), {}
+        for name, shape in message["shapes"].items():
+            count = math.prod(shape)
             arrays[name] = np.frombuffer(content, "<f8", count, start).reshape(shape)
             start += 8 * count
     except (KeyError, TypeError, AttributeError, RecursionError, OverflowError, struct.error) as error:

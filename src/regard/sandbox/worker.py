@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from .frames import read_frame, write_frame
+from .frames import framed, read_frame
 
 
 def main(connection: int, lifeline: int, service: str, memory: int | None) -> None:
@@ -29,12 +29,14 @@ def main(connection: int, lifeline: int, service: str, memory: int | None) -> No
     limit_memory(memory)
     answer = importlib.import_module(service).service()
     process = os.getpid()
-    while (request := read_frame(connection)) is not None:
-        reply = answer(request)
-        flush()
-        if os.getpid() != process:
-            os._exit(0)  # a copy of the process that the code made and returned in: one answer is enough
-        write_frame(connection, reply)
+    with open(connection, "rb") as requests, open(connection, "wb", closefd=False) as replies:
+        while (request := read_frame(requests)) is not None:
+            reply = answer(request)
+            flush()
+            if os.getpid() != process:
+                os._exit(0)  # a copy of the process that the code made and returned in: one answer is enough
+            replies.write(framed(reply))
+            replies.flush()
     leave()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...common.dtypes import FLOATS
 from ..judge import Judge, answered
-from .case import Case, Limits, Maker, Result
+from .case import Case, Draw, Limits, Maker, Result
 
 
 def basics(limits: Limits, seed: int) -> Iterator[Case]:
@@ -31,19 +31,16 @@ def basics(limits: Limits, seed: int) -> Iterator[Case]:
 def _inputs(maker: Maker) -> Iterator[Case]:
     """The other arrays of a call are not changed either."""
     check = _quiet("changed its input")
-    for role in ("mask", "bias", "sinks", "lengths"):
-        name = f"inputs-{role}"
-        draw = maker.draw(name)
-        array: Any = {
-            "mask": draw.mask(),
-            "bias": draw.bias(),
-            "sinks": draw.bias((draw.sizes["H"],)),
-            "lengths": np.full(draw.sizes["B"], 3),
-        }[role]
+    arrays: dict[str, Any] = {
+        "mask": Draw.mask,
+        "bias": Draw.bias,
+        "sinks": Draw.sinks,
+        "lengths": lambda draw: np.full(draw.sizes["B"], 3),
+    }
+    for role, array in arrays.items():
         says = f"the array passed as {role} is not changed"
-        yield maker.case(name, 0, says, draw=draw, check=check, **{role: array})
-    after = 2 if maker.limits.adapter.window == "both-sides" else 0
-    numbers: dict[str, Any] = {"scale": 0.7, "softcap": 2.0, "causal": True, "window": (2, after)}
+        yield maker.case(f"inputs-{role}", 0, says, check=check, **{role: array})
+    numbers: dict[str, Any] = {"scale": 0.7, "softcap": 2.0, "causal": True, "window": maker.limits.window(2)}
     for role, value in numbers.items():
         says = f"the inputs are not changed in a call with {role}"
         yield maker.case(f"inputs-{role}", 0, says, check=check, optional=True, **{role: value})

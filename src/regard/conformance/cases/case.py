@@ -12,6 +12,7 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ...laws.call import Answer, Call, shape_of
 from ..conventions.fields import Adapter
+from ..conventions.layouts import resized
 
 LEVELS = ("runs", "textbook", "edges", "gradients", "isolation", "scale")
 
@@ -44,29 +45,20 @@ class Result:
     """What came out of a case.
 
     status: "pass"; "fail"; "refused", with an exception, where a function may; "absent", if the function has no such
-    argument; "expected" to fail, as declared; "unexpected-pass" · ratio: the largest |error| / bound; None where
-    nothing was compared · words: what was seen · call, answer: those that failed · grade: "bits" or "rounding", where
+    argument; "expected" to fail, as declared; "unexpected-pass" · call: the one that was judged · answer: to it; None
+    if it could not be made · ratio: the largest |error| / bound; None where nothing was compared · words: what was
+    seen · grade: "bits" or "rounding", where
     results of two calls are compared · also: the calls and answers that were compared with each other
     """
 
     case: Case
     status: str
+    call: Call
+    answer: Answer | None = None
     ratio: float | None = None
     words: str = ""
-    call: Call | None = None
-    answer: Answer | None = None
     grade: str | None = None
     also: tuple[tuple[Call, Answer], ...] = ()
-
-
-def resized(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The canonical shape of a mask that is passed in one of the shapes of `CHOICES["mask_shapes"]`.
-
-    >>> sizes = {"B": 2, "H": 4, "Q": 5, "K": 7}
-    >>> resized("BK", sizes), resized("1HQK", sizes)
-    ((2, 1, 1, 7), (1, 4, 5, 7))
-    """
-    return tuple(sizes[axis] if axis in shape else 1 for axis in "BHQK")
 
 
 @dataclass(frozen=True)
@@ -116,6 +108,10 @@ class Limits:
     def shares_mask(self) -> bool:
         """Whether one parameter takes masks and biases, or neither has one."""
         return self.adapter.parameters.get("mask") == self.adapter.parameters.get("bias")
+
+    def window(self, before: int) -> tuple[int, int]:
+        """A window of so many keys before a row, and after it if the function counts both sides."""
+        return before, before if self.adapter.window == "both-sides" else 0
 
     def takes(self, role: str) -> bool:
         """Whether the function has a parameter for a role."""
@@ -168,18 +164,23 @@ class Draw:
             for name, deviation in (("q", size), ("k", size), ("v", 1.0))
         }
 
-    def mask(self, shape: tuple[int, ...] | None = None, share=0.6) -> np.ndarray:
+    def mask(self, axes: str = "", share=0.6) -> np.ndarray:
         """A random mask in which every row may attend to something, and no row to everything where that is possible."""
-        shape = shape or self.shape
+        shape = resized(axes, self.sizes) if axes else self.shape
         mask = self.rng.random(shape) < share
         K = shape[-1]
         if K:
             np.put_along_axis(mask, self.rng.integers(0, K, shape[:-1])[..., None], True, -1)
         return mask
 
-    def bias(self, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    def bias(self, axes: str = "") -> np.ndarray:
         """A random bias in float32."""
-        return self.rng.standard_normal(shape or self.shape).astype(np.float32)
+        shape = resized(axes, self.sizes) if axes else self.shape
+        return self.rng.standard_normal(shape).astype(np.float32)
+
+    def sinks(self) -> np.ndarray:
+        """Random sinks in float32."""
+        return self.rng.standard_normal(self.sizes["H"]).astype(np.float32)
 
     def call(self, **fields: Any) -> Call:
         """A call with these fields of `Call`."""

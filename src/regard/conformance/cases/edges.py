@@ -30,16 +30,13 @@ def edges(limits: Limits, seed: int) -> Iterator[Case]:
 def _windows(maker: Maker) -> Iterator[Case]:
     limits = maker.limits
     says = "a window holds the row's own position and as many keys before it as declared"
-    both = limits.adapter.window == "both-sides"
     square = {"Q": 9, "K": 9}
     for before in (0, 1, 3, 20):
-        after = before if both else 0
-        yield maker.case(f"window-{before}", 4, says, square, window=(before, after))
-        if limits.takes("causal") and not both:
+        yield maker.case(f"window-{before}", 4, says, square, window=limits.window(before))
+        if limits.takes("causal") and limits.adapter.window != "both-sides":
             yield maker.case(f"window-{before}-causal", 4, says, square, window=(before, 0), causal=True)
     if limits.rectangular:
-        window = (2, 2) if both else (2, 0)
-        yield maker.case("window-fewer-rows", 4, says, {"Q": 4, "K": 9}, window=window)
+        yield maker.case("window-fewer-rows", 4, says, {"Q": 4, "K": 9}, window=limits.window(2))
     if limits.adapter.window.startswith("left-right") or limits.takes("window_before"):
         yield maker.case("window-both-sides", 4, says, square, window=(2, 1))
         yield maker.case("window-after-only", 4, says, square, window=(0, 3))
@@ -165,7 +162,7 @@ def _one_row(maker: Maker) -> Iterator[Case]:
     options: dict[str, Any] = {
         "scale": 0.9,
         "softcap": 1.0,
-        "window": (3, 3 if limits.adapter.window == "both-sides" else 0),
+        "window": limits.window(3),
         "mask": draw.mask(),
         "bias": draw.bias(),
         "sinks": np.linspace(-1, 2, draw.sizes["H"]).astype(np.float32),
@@ -215,10 +212,10 @@ def _together(maker: Maker) -> Iterator[Case]:
             "mask": draw.mask(),
             "bias": draw.bias(),
             "causal": True,
-            "window": (2, 2 if limits.adapter.window == "both-sides" else 0),
+            "window": limits.window(2),
             "scale": 0.6,
             "softcap": 3.0,
-            "sinks": draw.bias((draw.sizes["H"],)),
+            "sinks": draw.sinks(),
         }
         says = f"{', '.join(chosen[:-1])} and {chosen[-1]} apply together"
         fields = {role: values[role] for role in chosen}

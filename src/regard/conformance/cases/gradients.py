@@ -32,8 +32,7 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
     if limits.grouped and limits.heads is None:
         yield _case(maker, "groups-of-two", 1, {"H": 4, "G": 2})
         yield _case(maker, "one-key-head", 1, {"H": 4, "G": 1})
-    after = 2 if limits.adapter.window == "both-sides" else 0
-    yield _case(maker, "window", 4, {"Q": 9, "K": 9}, window=(2, after))
+    yield _case(maker, "window", 4, {"Q": 9, "K": 9}, window=limits.window(2))
     yield _case(maker, "softcap", 1, softcap=2.0)
     yield _case(maker, "lengths", 2, lengths=np.array([7, 3] if limits.batch else [3]))
     H = limits.sizes()["H"]

@@ -4,7 +4,7 @@ bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,12 +13,13 @@ import numpy as np
 
 from ...laws.bound import compare
 from ...laws.call import Call
+from ..conventions.layouts import resized
 from ..judge import Judge
-from .case import Case, Limits, Maker, Result, resized
+from ..shrink import cut, sharing
+from .case import Case, Limits, Maker, Result
 from .gradients import leaking_gradients
 
-Place = tuple[slice, ...]
-Cut = Callable[[Call], tuple[Call, Place]]  # a part of a call, and where its results are in the whole
+Place = tuple[slice | np.ndarray, ...]  # where the results of a part are in those of the whole
 
 
 def isolation(limits: Limits, seed: int) -> Iterator[Case]:
@@ -52,22 +53,24 @@ def _leaks(maker: Maker) -> Iterator[Case]:
 def _alone(maker: Maker) -> Iterator[Case]:
     limits = maker.limits
     says = "a row depends on nothing but its own query and the keys that it attends to"
-    cuts: list[tuple[str, Cut]] = [("row", _rows(2, 3)), ("chunk-of-rows", _rows(1, 4)), ("head", _heads)]
+    last = slice(-1, None)
+    parts = [("row", "Q", slice(2, 3)), ("chunk-of-rows", "Q", slice(1, 4)), ("head", "G", last)]
     if limits.batch:
-        cuts.append(("batch-entry", _entry))
-    for name, cut in cuts:
-        yield maker.case(f"{name}-alone", 11, says, {"Q": 6, "K": 6, "D": 8}, check=partial(_part, cut))
-        yield maker.case(f"{name}-alone-of-40", 11, says, {"Q": 40, "K": 70, "D": 32}, check=partial(_part, cut))
+        parts.append(("batch-entry", "B", last))
+    for name, axis, part in parts:
+        check = partial(_part, axis, part)
+        yield maker.case(f"{name}-alone", 11, says, {"Q": 6, "K": 6, "D": 8}, check=check)
+        yield maker.case(f"{name}-alone-of-40", 11, says, {"Q": 40, "K": 70, "D": 32}, check=check)
     if limits.takes("causal"):
         for Q in (6, 40):
             sizes = {"Q": Q, "K": Q, "D": 16}
             words = "the last row of a causal call is the same without the rows before it"
             if limits.adapter.causal == "bottom-right" and limits.rectangular:
-                check = partial(_part, _rows(-1, None))
-                yield maker.case(f"decode-{Q}", 11, words, sizes, check=check, causal=True)
+                yield maker.case(f"decode-{Q}", 11, words, sizes, check=partial(_part, "Q", last), causal=True)
             words = "the first rows of a causal call do not depend on later keys"
             draw = maker.draw(f"decode-{Q}", sizes)
-            yield maker.case(f"prefix-{Q}", 11, words, draw=draw, check=partial(_part, _prefix), causal=True)
+            half = partial(_part, "QK", slice(0, draw.sizes["K"] // 2))
+            yield maker.case(f"prefix-{Q}", 11, words, draw=draw, check=half, causal=True)
     square = {"Q": 6, "K": 6}
     yield maker.case("neighbours", 11, says, square, check=_neighbours)
     if limits.takes("mask"):
@@ -75,37 +78,12 @@ def _alone(maker: Maker) -> Iterator[Case]:
         yield maker.case("masked-keys-cut-off", 11, words, square, check=partial(_cut_off, limits))
 
 
-def _rows(first: int, last: int | None) -> Cut:
-    def cut(call: Call) -> tuple[Call, Place]:
-        return call.changed(q=call.q[:, :, first:last]), (slice(None), slice(None), slice(first, last))
-
-    return cut
-
-
-def _prefix(call: Call) -> tuple[Call, Place]:
-    half = call.q.shape[2] // 2
-    parts = {name: getattr(call, name)[:, :, :half] for name in "qkv"}
-    return call.changed(**parts), (slice(None), slice(None), slice(0, half))
-
-
-def _heads(call: Call) -> tuple[Call, Place]:
-    H, G = call.q.shape[1], call.k.shape[1]
-    shared = H // max(G, 1)
-    return (
-        call.changed(q=call.q[:, -shared:], k=call.k[:, -1:], v=call.v[:, -1:]),
-        (slice(None), slice(H - shared, H)),
-    )
-
-
-def _entry(call: Call) -> tuple[Call, Place]:
-    parts = {name: getattr(call, name)[-1:] for name in "qkv"}
-    B = call.q.shape[0]
-    return call.changed(**parts), (slice(B - 1, B),)
-
-
-def _part(cut: Cut, case: Case, judge: Judge) -> Result:
-    """Whether a part of a call gives what it gives in the whole."""
-    call, place = cut(case.call)
+def _part(axes: str, part: slice, case: Case, judge: Judge) -> Result:
+    """Whether a part of a call along some axes gives what it gives in the whole."""
+    call = case.call
+    for axis in axes:
+        call = cut(call, axis, part)
+    place = (slice(None),) * "BGQ".index(axes[0]) + (sharing(case.call, part) if axes == "G" else part,)
     return _compared(replace(case, optional=True), judge, (call, case.call), ((), place))
 
 
@@ -122,8 +100,8 @@ def _cut_off(limits: Limits, case: Case, judge: Judge) -> Result:
     call, half = case.call, case.call.dims["K"] // 2
     mask = np.ones(resized((*limits.adapter.mask_shapes, "BHQK")[0], call.dims), bool)
     mask[..., half:] = False
-    short = call.changed(k=call.k[:, :, :half], v=call.v[:, :, :half])
-    return _compared(replace(case, optional=True), judge, (short, call.changed(mask=mask)), ((), ()))
+    calls = cut(call, "K", slice(0, half)), call.changed(mask=mask)
+    return _compared(replace(case, optional=True), judge, calls, ((), ()))
 
 
 def _compared(case: Case, judge: Judge, calls: tuple[Call, Call], places: tuple[Place, Place]) -> Result:

@@ -25,21 +25,19 @@ def scale(limits: Limits, seed: int) -> Iterator[Case]:
         yield maker.case("rows-100000", 1, "many rows are as accurate as few", one | {"Q": 100_000, "K": 100})
         yield maker.case("keys-1000000", 10, "many keys are as accurate as few", one | {"Q": 2, "K": 1_000_000})
     says = "an argument has the same meaning at every size"
-    after = 100 if limits.adapter.window == "both-sides" else 0
     for Q in (257, 1100):
         sizes = {"B": 1, "H": 2, "Q": Q, "K": Q, "D": 32}
         for role, fields in (
             ("plain", {}),
             ("causal", {"causal": True}),
-            ("window", {"window": (100, after)}),
+            ("window", {"window": limits.window(100)}),
             ("scale", {"scale": 0.05}),
             ("softcap", {"softcap": 3.0}),
             ("sinks", {"sinks": np.ones(limits.sizes(**sizes)["H"], np.float32)}),
         ):
             yield maker.case(f"{role}-of-{Q}-rows", 13, says, sizes, **fields)
         if limits.takes("mask") and "QK" in limits.adapter.mask_shapes:
-            name = f"mask-of-{Q}-rows"
-            yield maker.case(name, 13, says, sizes, mask=maker.draw(name).mask((1, 1, Q, Q)))
+            yield maker.case(f"mask-of-{Q}-rows", 13, says, sizes, mask=lambda draw: draw.mask("QK"))
     if limits.takes("dropout"):
         yield _dropout(maker)
 

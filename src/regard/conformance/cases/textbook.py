@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from .case import Case, Limits, Maker, Result, resized
+from ..judge import Judge
+from .case import Case, Limits, Maker, Result
 
 SIZES = (
     ("one-row", {"Q": 1, "K": 1}),
@@ -82,9 +84,9 @@ def _masks_of_groups(maker: Maker, optional: bool) -> Iterator[Case]:
         for kind in _kinds(limits):
             name, sizes = f"{kind}-of-groups-{shape}", {"B": 2, "H": 4, "G": 2, "Q": 5, "K": 7}
             draw = maker.draw(name, sizes)
-            array = getattr(draw, kind)(resized(shape, draw.sizes))
+            array = getattr(draw, kind)(shape)
             made = maker.case(name, 2, says, sizes, optional=optional or shape not in known, **{kind: array})
-            yield made if shape in known else replace(made, check=_in_shape(shape))
+            yield made if shape in known else replace(made, check=partial(_in_shape, shape))
 
 
 def _kinds(limits: Limits) -> list[str]:
@@ -92,14 +94,10 @@ def _kinds(limits: Limits) -> list[str]:
     return [kind for kind in ("mask", "bias") if limits.takes(kind) or not limits.adapter.parameters]
 
 
-def _in_shape(shape: str) -> Callable[[Case, Any], Result]:
+def _in_shape(shape: str, case: Case, judge: Judge) -> Result:
     """Judges a call whose mask has a shape that the function refuses at other sizes."""
-
-    def check(case: Case, judge: Any) -> Result:
-        other = type(judge)(judge.session, replace(judge.adapter, mask_shapes=(shape,)))
-        return replace(other.result(replace(case, check=None)), case=case)
-
-    return check
+    other = Judge(judge.session, replace(judge.adapter, mask_shapes=(shape,)))
+    return replace(other.result(replace(case, check=None)), case=case)
 
 
 def _masks(maker: Maker) -> Iterator[Case]:
@@ -110,28 +108,27 @@ def _masks(maker: Maker) -> Iterator[Case]:
         for kind in _kinds(limits):
             name = f"{kind}-{shape}"
             draw = maker.draw(name)
-            array = getattr(draw, kind)(resized(shape, draw.sizes))
+            array = getattr(draw, kind)(shape)
             law, words = (2, says) if kind == "mask" else (1, "the bias is added to the scaled scores")
             yield maker.case(name, law, words, draw=draw, **{kind: array})
     first = (*shapes, "BHQK")[0]
     square = {"Q": 6, "K": 6}
     for name, share in (("mask-of-one-key", 0.0), ("mask-of-most-keys", 0.9), ("mask-true", 2.0)):
         draw = maker.draw(name, square)
-        yield maker.case(name, 2, says, draw=draw, mask=draw.mask(resized(first, draw.sizes), share))
+        yield maker.case(name, 2, says, draw=draw, mask=draw.mask(first, share))
     for name, sizes in LONG_MASKS:
         draw = maker.draw(name, sizes)
         for shape in shapes[:1] if "keys" in name else shapes:
             label = name if "keys" in name else f"{name}-{shape}"
-            mask = draw.mask(resized(shape, draw.sizes))
-            yield maker.case(label, 2, says, draw=draw, optional=name in MAY_REFUSE, mask=mask)
+            yield maker.case(label, 2, says, draw=draw, optional=name in MAY_REFUSE, mask=draw.mask(shape))
     words = "masks and biases that are passed together all apply"
     for name in ("mask-and-causal", "mask-and-bias", "bias-and-causal"):
         if name == "mask-and-bias" and limits.shares_mask:
             continue
         draw = maker.draw(name, square)
-        mask = draw.mask(resized(first, draw.sizes))
+        mask = draw.mask(first)
         mask[..., 0] = True  # no row is fully masked
-        fields: dict[str, Any] = {"mask": mask, "bias": draw.bias(mask.shape), "causal": True}
+        fields: dict[str, Any] = {"mask": mask, "bias": draw.bias(first), "causal": True}
         fields = {kind: value for kind, value in fields.items() if kind in name}
         yield maker.case(name, 2, words, draw=draw, optional=True, **fields)
 

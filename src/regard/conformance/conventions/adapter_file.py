@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, did_you_mean, refuse
 from ...common.files.strict_json import loads
-from .fields import VERSION, Adapter, schema
+from .fields import ATTRIBUTE, VERSION, Adapter, from_plain, schema
 from .validation import WHERE, missing_parameters, parameters_of, problems
 
 __all__ = ["from_json", "read_adapter", "schema", "to_json"]
@@ -32,7 +32,7 @@ def to_json(adapter: Adapter) -> dict[str, Any]:
     for each in fields(Adapter):
         name, value = each.name, getattr(adapter, each.name)
         if name != "declared" and (value != getattr(Adapter(), name) or _says_something(name, adapter)):
-            found[name] = _plain(value)
+            found[name] = list(value) if isinstance(value, tuple) else value
     return found
 
 
@@ -45,13 +45,6 @@ def _says_something(name: str, adapter: Adapter) -> bool:
     if name in NEEDS:
         return any(role in adapter.parameters for role in NEEDS[name])
     return name in adapter.declared or (name in WRITTEN and name != "name")
-
-
-def _plain(value: Any) -> Any:
-    """A value in the types of JSON."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
 
 
 def read_adapter(path: str | Path) -> Adapter:
@@ -117,18 +110,10 @@ def from_json(data: Any, source: str = "") -> Adapter:
     reasons += problems(rest)
     if reasons:
         raise Refused(f"{WHERE} {source}".strip(), reasons)
-    return Adapter(**{name: _frozen(name, value) for name, value in rest.items()}, declared=tuple(rest))
-
-
-def _frozen(name: str, value: Any) -> Any:
-    """A value as the adapter has it."""
-    if isinstance(value, list) and name != "fixed":
-        return tuple(value)
-    return float(value) if name == "scale" and value is not None else value
+    return from_plain(rest | {"declared": list(rest)})
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-ATTRIBUTE = "__regard_adapter__"
 LISTS = ("always", "mask_shapes", "dtypes")
 
 

@@ -77,8 +77,19 @@ class Adapter(Conventions):
         """Whether the rows of all batch entries are in one axis, so that no key exists beyond the lengths."""
         return self.layout == "THD"
 
+    def declares(self, name: str) -> bool:
+        """Whether a field was declared: by a file or decorator, or with another value than the usual one."""
+        return name in self.declared or getattr(self, name) != getattr(Adapter(), name)
+
+
+def from_plain(fields: Mapping[str, Any]) -> Adapter:
+    """The adapter of fields in the types of JSON, whose values are right."""
+    values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
+    return Adapter(**values)
+
 
 VERSION = 1
+ATTRIBUTE = "__regard_adapter__"  # in which the decorator keeps the adapter of a function
 RETURNED = ("out", "lse", "weights")
 # What a field with one of its `CHOICES` expects.
 CHOSEN = {

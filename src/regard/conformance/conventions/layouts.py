@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...common.call_hooks import torch_if_imported
 from ...common.dtypes import row_of
+from .fields import Adapter
 
 Array = np.ndarray
-Lengths = Sequence[int] | None  # how many rows of each batch entry exist; None for all
+Lengths = Array | None  # how many rows of each batch entry exist; None for all
 
 ORDER = {"BHSD": (0, 1, 2, 3), "BSHD": (0, 2, 1, 3), "SBHD": (2, 0, 1, 3)}
 # The axes that a layout has not; the call must have size 1 there.
@@ -40,13 +41,9 @@ def pack(array: Array, layout: str, lengths: Lengths = None) -> Array:
     return np.ascontiguousarray(packed)
 
 
-def packed_shape(layout: str, shape: Sequence[int], lengths: Lengths = None) -> tuple[int, ...]:
+def packed_shape(layout: str, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape in a layout of an array (B, H, S, D)."""
-    B, H, S, D = shape
-    if layout in ORDER:
-        return tuple(shape[axis] for axis in ORDER[layout])
-    total = B * S if lengths is None else sum(lengths)
-    return {"BSD": (B, S, H * D), "THD": (total, H, D), "HSD": (H, S, D), "SD": (S, D)}[layout]
+    return pack(np.broadcast_to(0, shape), layout).shape
 
 
 def unpack(array: Array, layout: str, shape: Sequence[int], lengths: Lengths = None) -> Array:
@@ -81,41 +78,30 @@ def reduced(axes: str, layout: str) -> str:
     return axes.lstrip("1") if layout in MISSING else axes
 
 
-def fitting(shape: Sequence[int], accepted: Sequence[str], layout: str) -> str | None:
+def resized(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The canonical shape of a mask that is passed in one of the shapes of `CHOICES["mask_shapes"]`.
+
+    >>> sizes = {"B": 2, "H": 4, "Q": 5, "K": 7}
+    >>> resized("BK", sizes), resized("1HQK", sizes)
+    ((2, 1, 1, 7), (1, 4, 5, 7))
+    """
+    return tuple(sizes[axis] if axis in shape else 1 for axis in "BHQK")
+
+
+def fitting(shape: Sequence[int], adapter: Adapter) -> str | None:
     """The accepted axes in which a mask (B or 1, H or 1, Q or 1, K) is passed: its own if accepted, else the first that
-    can hold it; None if none can."""
+    can hold it; None if none can. Packed rows of several entries have no common mask."""
     own = "".join(axis if size > 1 or axis == "K" else "1" for axis, size in zip("BHQK", shape))
-    listed = list(dict.fromkeys(reduced(axes, layout) for axes in accepted))
+    layout = "HSD" if adapter.packed else adapter.layout
+    listed = list(dict.fromkeys(reduced(axes, layout) for axes in adapter.mask_shapes))
     can = [axes for axes in listed if all(size == 1 or axis in axes for axis, size in zip("BHQK", shape))]
     return own if own in can else next(iter(can), None)
 
 
 def merged(array: Array, axes: str, sizes: dict[str, int]) -> Array:
     """A mask (B or 1, H or 1, Q or 1, K) with these axes, each of its full size except those written 1."""
-    full = np.broadcast_to(array, tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"))
+    full = np.broadcast_to(array, resized(axes, sizes))
     return np.ascontiguousarray(full.reshape(tuple(1 if axis == "1" else sizes[axis] for axis in axes)))
-
-
-def counted(
-    window: tuple[int | None, int | None], convention: str, causal: bool, unlimited: int
-) -> tuple[int | tuple[int, int], bool] | None:
-    """A window (keys before, keys after) in a convention, one number or a pair, and whether the call must be causal to
-    mean it; None if it cannot be expressed. causal: whether the call is; unlimited: a number of keys beyond any.
-
-    One number says how far a row sees back. What it says about the keys after a row differs between libraries, so a
-    window without such keys is passed with a causal mask, which means the same.
-    """
-    before = unlimited if window[0] is None else window[0]
-    after = unlimited if window[1] is None else window[1]
-    if convention == "left-right":
-        return (before, after), False
-    if convention == "left-right-self-included":
-        return (before + 1, after + 1), False
-    if convention == "both-sides" and before == after:
-        return before, False
-    if after == 0 or causal:
-        return before + (convention == "self-included"), True
-    return None
 
 
 NAMES = {"numpy": "numpy.ndarray", "torch": "torch.Tensor", "jax": "jax.Array"}
@@ -123,13 +109,13 @@ NAMES = {"numpy": "numpy.ndarray", "torch": "torch.Tensor", "jax": "jax.Array"}
 
 def on_call(array: np.ndarray, arrays: str, memory: str = "contiguous", batch_axis: int | None = None) -> Any:
     """A new array for one call. memory: as in `Call`; batch_axis: where entries may be repeated with stride 0."""
-    if memory == "expanded" and batch_axis is not None and repeats(array, batch_axis):
-        one = on_call(array.take([0], batch_axis), arrays)
-        if arrays == "torch":
-            return one.expand(array.shape)
-        return np.broadcast_to(one, array.shape) if arrays == "numpy" else _jax(array)
     if arrays == "jax":
-        return _jax(array)
+        import jax.numpy as jnp
+
+        return jnp.array(array)
+    if memory == "expanded" and repeats(array, batch_axis):
+        one = on_call(array.take([0], batch_axis), arrays)
+        return one.expand(array.shape) if arrays == "torch" else np.broadcast_to(one, array.shape)
     strided = memory == "strided" and array.ndim > 0
     wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype) if strided else np.array(array, order="C")
     if strided:
@@ -159,13 +145,6 @@ def _torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array)
 
 
-def _jax(array: np.ndarray) -> Any:
-    """A jax array."""
-    import jax.numpy as jnp
-
-    return jnp.array(array)
-
-
 def array_kind(given: Any) -> str | None:
     """numpy, torch or jax; None for anything else. A package that was never imported has no arrays."""
     if isinstance(given, np.ndarray):
@@ -187,11 +166,6 @@ def type_words(given: Any) -> str:
 def dtype_name(array: Any) -> str:
     """float32, bfloat16, … of an array of any kind."""
     return str(array.dtype).removeprefix("torch.")
-
-
-def is_float(array: Any) -> bool:
-    """Whether an array holds floats."""
-    return dtype_name(array).startswith(("float", "bfloat"))
 
 
 def float64(array: Any) -> np.ndarray:

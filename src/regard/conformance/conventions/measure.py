@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .fields import CHOICES, Adapter
 from .measuring.finding import find, with_flags
@@ -32,13 +32,6 @@ STEPS = (
     *(measure_causal, measure_masks, measure_bias, measure_window, measure_scale, measure_groups, measure_lse),
     *(measure_empty_rows, measure_softcap, measure_dtypes, measure_gradients),
 )
-
-
-class Described(Protocol):
-    """What is known of the function before it is called."""
-
-    @property
-    def parameters(self) -> Sequence[Parameter]: ...
 
 
 class Deviation(NamedTuple):
@@ -70,19 +63,20 @@ class Measured:
     words: str = ""
 
 
-def measure(session: Asks, described: Described, declared: Adapter | None = None) -> Measured:
+def measure(
+    session: Asks, parameters: Sequence[Parameter], declared: Adapter | None = None, function: str = ""
+) -> Measured:
     """The conventions of the function that a session calls.
 
-    session: has `call(call, adapter) -> Answer` · described: has `parameters` of the function · declared: its adapter
+    parameters: those of the function · declared: its adapter · function: its qualified name
 
     Raises:
         Refused: if the function requires a parameter whose role nothing says.
     """
-    parameters = described.parameters
     given = declared or Adapter()
     start = completed(given, parameters)
     probe = Probe(session, start)
-    if not find(probe, parameters, str(getattr(described, "name", ""))):
+    if not find(probe, parameters, function):
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
         return Measured(adapter=start, runs=False, words=first.words)
     for step in (with_flags, *STEPS):
@@ -93,7 +87,7 @@ def measure(session: Asks, described: Described, declared: Adapter | None = None
             for name in CHOICES.keys() - evidence.keys():
                 probe.unknown(name, "calls hung, crashed or took too long")
             break
-    deviations = [*_deviations(given, start, probe), *_failing_dtypes(probe)]
+    deviations = [*_deviations(given, probe), *_failing_dtypes(probe)]
     names = [each.name for each in fields(Adapter) if each.name in probe.unmeasured]
     return Measured(
         adapter=_kept(given, probe.adapter),
@@ -108,7 +102,7 @@ def _kept(given: Adapter, measured: Adapter) -> Adapter:
     changes: dict[str, Any] = {}
     for name in ("dtypes", "mask_shapes"):
         values = getattr(given, name)
-        if _is_declared(given, name) and set(values) <= set(getattr(measured, name)):
+        if given.declares(name) and set(values) <= set(getattr(measured, name)):
             changes[name] = values
     for name in ("empty_row", "empty_lse"):
         if _expected(given, name) == "any":
@@ -118,23 +112,18 @@ def _kept(given: Adapter, measured: Adapter) -> Adapter:
     return replace(measured, confirmed=given.confirmed, declared=given.declared, **changes)
 
 
-def _is_declared(given: Adapter, name: str) -> bool:
-    """Whether a field was declared: by a file or decorator, or with another value than the usual one."""
-    return name in given.declared or getattr(given, name) != getattr(Adapter(), name)
-
-
 def _expected(given: Adapter, name: str) -> Any:
     """The value that counts: the declared one, if it is confirmed, else that of the laws."""
     confirmed = given.confirmed if isinstance(given.confirmed, bool) else name in given.confirmed
     return getattr(given if confirmed else Adapter(), name)
 
 
-def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]:
+def _deviations(given: Adapter, probe: Probe) -> list[Deviation]:
     """Where the measured conventions are not those that count."""
     found = []
     for name, words in probe.evidence.items():
         measured, expected = getattr(probe.adapter, name), _expected(given, name)
-        declared = _is_declared(given, name)
+        declared = given.declares(name)
         undisputed = not declared or measured == getattr(given, name)
         if name in FACTS:
             if not declared or name == "parameters" or _agrees(name, getattr(given, name), measured):

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from ...common.errors import first_line
-from ...laws.call import Call
+from ...laws.call import Answer, Call
 from .fields import Adapter
-from .layouts import NAMES, array_kind, dtype_name, float64, is_float, packed_shape, reduced, shown, type_words, unpack
+from .layouts import NAMES, array_kind, dtype_name, float64, packed_shape, reduced, shown, type_words, unpack
 
 
 class Unreadable(Exception):
@@ -24,32 +24,21 @@ class Unreadable(Exception):
     returned: Any = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Result:
-    """out (B, H, Q, E), lse (B, H, Q) in nats, weights (B, H, Q, K) in float64, None if not returned · dtype: of the
-    output as returned"""
-
-    out: np.ndarray | None = None
-    lse: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    dtype: str = ""
-
-
-def read(result: Any, call: Call, adapter: Adapter) -> Result:
-    """What the function returned, in canonical form.
+def read(result: Any, call: Call, adapter: Adapter) -> Answer:
+    """The answer of a function that returned a result.
 
     Raises:
         Unreadable: if it is not what the adapter says: another structure, type or shape.
     """
     try:
-        return _read(result, call, adapter)
+        return read_entries(entries(result, adapter), call, adapter)
     except Unreadable as error:
         error.returned = structure(result)
         raise
 
 
-def _read(result: Any, call: Call, adapter: Adapter) -> Result:
-    found = entries(result, adapter)
+def read_entries(found: Mapping[str, Any], call: Call, adapter: Adapter) -> Answer:
+    """The same of the arrays by role."""
     sizes, layout = call.dims, adapter.layout
     B, H, Q, K, E = (sizes[name] for name in "BHQKE")
     out = lse = weights = None
@@ -60,14 +49,15 @@ def _read(result: Any, call: Call, adapter: Adapter) -> Result:
     if "lse" in found:
         axes = reduced(adapter.lse_layout, layout)
         array = _numbers(found["lse"], "lse", adapter, lse_shape(adapter, sizes), f"lse_layout {axes}: H={H}, Q={Q}")
-        lse = _canonical_lse(array, adapter, (B, H, Q))
+        lse = _unpack_lse(array, adapter, (B, H, Q))
         lse = lse * math.log(2) if adapter.lse == "base-2" else lse
     if "weights" in found:
         axes = reduced("BHQK", layout)
         shape = tuple(sizes[axis] for axis in axes)
         array = _numbers(found["weights"], "weights", adapter, shape, f"{axes}: H={H}, Q={Q}, K={K}")
         weights = array.reshape(B, H, Q, K)
-    return Result(out=out, lse=lse, weights=weights, dtype=dtype_name(found["out"]) if "out" in found else "")
+    dtype = dtype_name(found["out"]) if "out" in found else ""
+    return Answer(status="ok", out=out, lse=lse, weights=weights, dtype=dtype)
 
 
 def entries(result: Any, adapter: Adapter) -> dict[str, Any]:
@@ -107,7 +97,7 @@ def _numbers(array: Any, what: str, adapter: Adapter, expected: tuple[int, ...],
     """The numbers in float64 of an array of the declared kind and the expected shape."""
     if array_kind(array) != adapter.arrays:
         raise Unreadable(f"the {what} is {type_words(array)}; {NAMES[adapter.arrays]} was expected")
-    if not is_float(array):
+    if "float" not in dtype_name(array):
         raise Unreadable(f"the {what} has dtype {dtype_name(array)}; floats were expected")
     if tuple(array.shape) != expected:
         raise Unreadable(f"the {what} has shape {tuple(array.shape)}; {expected} was expected ({why})")
@@ -127,21 +117,19 @@ def lse_shape(adapter: Adapter, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(lengths[axis] for axis in reduced(axes, adapter.layout))
 
 
+# The order of the axes (B, H, Q) in lse, where it is another one.
+LSE_ORDER = {"HT": (1, 0, 2), "BQH": (0, 2, 1), "BQH1": (0, 2, 1)}
+
+
 def pack_lse(lse: np.ndarray, adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
     """lse, or a gradient of it, (B, H, Q), with the axes of the function."""
-    axes = adapter.lse_layout
-    turned = lse.swapaxes(0, 1) if axes == "HT" else lse.swapaxes(1, 2) if axes in ("BQH", "BQH1") else lse
-    return turned.reshape(lse_shape(adapter, sizes))
+    return lse.transpose(LSE_ORDER.get(adapter.lse_layout, (0, 1, 2))).reshape(lse_shape(adapter, sizes))
 
 
-def _canonical_lse(array: np.ndarray, adapter: Adapter, shape: tuple[int, int, int]) -> np.ndarray:
+def _unpack_lse(array: np.ndarray, adapter: Adapter, shape: tuple[int, int, int]) -> np.ndarray:
     """lse as (B, H, Q)."""
-    B, H, Q = shape
-    if adapter.lse_layout == "HT":
-        return array.reshape(H, B, Q).swapaxes(0, 1)
-    if adapter.lse_layout in ("BQH", "BQH1"):
-        return array.reshape(B, Q, H).swapaxes(1, 2)
-    return array.reshape(B, H, Q)
+    order = LSE_ORDER.get(adapter.lse_layout, (0, 1, 2))  # each exchanges two axes, and so is its own inverse
+    return array.reshape([shape[axis] for axis in order]).transpose(order)
 
 
 MOST = 16  # entries of a container that are described

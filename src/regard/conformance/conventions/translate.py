@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,8 +11,7 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ...laws.call import Answer, Call
 from .fields import Adapter
-from .layouts import MISSING, batch_axis, counted, fitting, merged, on_call, pack
-from .roles import completed
+from .layouts import MISSING, batch_axis, fitting, merged, on_call, pack
 from .validation import Parameter
 
 
@@ -40,13 +39,12 @@ class Asks(Protocol):
 class Prepared:
     """Arguments of the function.
 
-    args, kwargs: what it is called with · given: the arrays among them, by role · adapter: with all parameters named
+    args, kwargs: what it is called with · given: the arrays among them, by role
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    given: Mapping[str, Any] = field(default_factory=dict)
-    adapter: Adapter = field(default_factory=Adapter)
+    given: Mapping[str, Any]
 
     def call(self, function: Callable[..., Any], replaced: Mapping[str, Any] | None = None) -> Any:
         """The result of the function. replaced: other arrays, by role."""
@@ -56,23 +54,16 @@ class Prepared:
 
 
 def prepare(call: Call, adapter: Adapter, parameters: Sequence[Parameter]) -> Prepared:
-    """The arguments for a call. parameters: those of the function.
+    """The arguments for a call. adapter: completed with the roles of the parameters · parameters: those of the function
 
     Raises:
         Absent: if the function has no parameter for an argument of the call, or its layout cannot hold the call.
-        Refused: if the function requires a parameter whose role nothing says.
     """
-    adapter = completed(adapter, parameters)
     _check_sizes(call, adapter)
     values = _values(call, adapter)
     given = {role: value for role, value in values.items() if hasattr(value, "dtype")}
-    gradients = adapter.gradients if call.dout is not None or call.dlse is not None else "none"
-    if gradients == "torch":
-        for role in ("q", "k", "v", "bias", "sinks"):
-            if role in given:
-                given[role].requires_grad_()
     args, kwargs = _bound(values, call, adapter, parameters)
-    return Prepared(args, kwargs, given, adapter)
+    return Prepared(args, kwargs, given)
 
 
 def _check_sizes(call: Call, adapter: Adapter) -> None:
@@ -97,9 +88,8 @@ def _check_sizes(call: Call, adapter: Adapter) -> None:
 def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
     """The value of each role that the call passes, in the type of the function."""
     names, layout, sizes = adapter.parameters, adapter.layout, call.dims
-    lengths = None if call.lengths is None or layout != "THD" else [int(n) for n in call.lengths]
     values: dict[str, Any] = {}
-    for role, array, rows in (("q", call.q, None), ("k", call.k, lengths), ("v", call.v, lengths)):
+    for role, array, rows in (("q", call.q, None), ("k", call.k, call.lengths), ("v", call.v, call.lengths)):
         values[role] = on_call(pack(array, layout, rows), adapter.arrays, call.memory, batch_axis(layout))
     values |= _masks(call, adapter)
     if call.causal and "causal" not in adapter.always:
@@ -112,7 +102,7 @@ def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
     if call.dropout is not None and "seed" in names:
         values["seed"] = int(call.seed)
     if call.sinks is not None:
-        values["sinks"] = on_call(np.asarray(call.sinks), adapter.arrays)
+        values["sinks"] = on_call(call.sinks, adapter.arrays)
     if call.lengths is not None and layout != "THD":
         values["lengths"] = on_call(np.asarray(call.lengths, np.int32), adapter.arrays)
     for role in values:
@@ -122,7 +112,7 @@ def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
         if role in adapter.returns and f"return_{role}" in names:
             values[f"return_{role}"] = True
     if layout == "THD":
-        values |= _sequences(call, adapter, lengths)
+        values |= _sequences(call, adapter)
     for role, heads in (("heads", sizes["H"]), ("key_heads", sizes["G"])):
         if role in names:
             values[role] = heads
@@ -149,12 +139,9 @@ def _masks(call: Call, adapter: Adapter) -> dict[str, Any]:
 
 def _shaped(array: np.ndarray, role: str, call: Call, adapter: Adapter) -> Any:
     """A mask or bias in a shape that the function accepts."""
-    layout = adapter.layout
-    if layout == "THD":  # rows of several entries have no common mask
-        if call.dims["B"] != 1:
-            raise Absent(role, f"layout THD: a {role} for several batch entries")
-        layout = "HSD"
-    axes = fitting(array.shape, adapter.mask_shapes, layout)
+    if adapter.packed and call.dims["B"] != 1:
+        raise Absent(role, f"layout THD: a {role} for several batch entries")
+    axes = fitting(array.shape, adapter)
     if axes is None:
         raise Absent(role, f"no shape of {', '.join(adapter.mask_shapes)} can hold a {role} of shape {array.shape}")
     memory = call.memory if call.memory != "expanded" else "contiguous"
@@ -162,35 +149,38 @@ def _shaped(array: np.ndarray, role: str, call: Call, adapter: Adapter) -> Any:
 
 
 def _window(window: tuple[int | None, int | None], call: Call, adapter: Adapter) -> dict[str, Any]:
-    """The window in the parameters of the function: one number or pair, or two numbers."""
-    names = adapter.parameters
+    """The window in the parameters of the function: one number or pair, or two numbers.
+
+    One number says how far a row sees back. What it says about the keys after a row differs between libraries, so a
+    window without such keys is passed with a causal mask, which means the same.
+    """
+    names, convention = adapter.parameters, adapter.window
     unlimited = call.dims["Q"] + call.dims["K"]
-    causal = call.causal or "causal" in adapter.always
+    before, after = (unlimited if keys is None else keys for keys in window)
+    ends_here = after == 0 or call.causal or "causal" in adapter.always
+    before += convention in ("self-included", "left-right-self-included")
+    after += convention == "left-right-self-included"
     if "window" not in names and "window_before" in names:
-        more = adapter.window in ("self-included", "left-right-self-included")
-        found = {"window_before": (unlimited if window[0] is None else window[0]) + more}
-        after = unlimited if window[1] is None else window[1]
         if "window_after" in names:
-            return found | {"window_after": after + (adapter.window == "left-right-self-included")}
-        if after != 0 and not causal:
-            raise Absent("window_after")
-        return found | _causal(adapter)
-    value = counted(window, adapter.window, causal, unlimited)
-    if value is None:
-        raise Absent("window", f"a window of {window} cannot be said in convention {adapter.window}")
-    number, limited = value
-    return {"window": number} | (_causal(adapter) if limited else {})
+            return {"window_before": before, "window_after": after}
+        found, absent = {"window_before": before}, Absent("window_after")
+    elif convention.startswith("left-right"):
+        return {"window": (before, after)}
+    elif convention == "both-sides" and before == after:
+        return {"window": before}
+    else:
+        found = {"window": before}
+        absent = Absent("window", f"a window of {window} cannot be said in convention {convention}")
+    if not ends_here:
+        raise absent
+    return found | ({"causal": True} if "causal" in names and "causal" not in adapter.always else {})
 
 
-def _causal(adapter: Adapter) -> dict[str, Any]:
-    """A causal mask, if the function has a parameter for it."""
-    return {"causal": True} if "causal" in adapter.parameters and "causal" not in adapter.always else {}
-
-
-def _sequences(call: Call, adapter: Adapter, lengths: Sequence[int] | None) -> dict[str, Any]:
+def _sequences(call: Call, adapter: Adapter) -> dict[str, Any]:
     """The limits of the batch entries in layout THD."""
     names, B = adapter.parameters, call.dims["B"]
-    rows = {"q": [call.dims["Q"]] * B, "k": list(lengths) if lengths is not None else [call.dims["K"]] * B}
+    keys = [call.dims["K"]] * B if call.lengths is None else [int(n) for n in call.lengths]
+    rows = {"q": [call.dims["Q"]] * B, "k": keys}
     if "cu_seqlens_k" not in names and rows["k"] != rows["q"] and B != 1:
         raise Absent("cu_seqlens_k")
     values: dict[str, Any] = {}
@@ -207,11 +197,10 @@ def _neutral(role: str, call: Call, adapter: Adapter) -> Any:
     sizes = call.dims
     unlimited = sizes["Q"] + sizes["K"]
     if role in ("mask", "bias"):
-        layout = "HSD" if adapter.layout == "THD" and sizes["B"] == 1 else adapter.layout
         shape = (1, 1, 1, sizes["K"])
         additive = role == "bias" or adapter.mask == "additive"
         filled = np.zeros(shape, call.dtype) if additive else np.full(shape, adapter.mask == "true-attends")
-        axes = fitting(shape, adapter.mask_shapes, layout)
+        axes = fitting(shape, adapter)
         return None if axes is None else on_call(merged(filled, axes, sizes), adapter.arrays)
     if role == "sinks":
         return on_call(np.full(sizes["H"], -np.inf, call.dtype), adapter.arrays)
@@ -245,23 +234,20 @@ def _bound(values: Mapping[str, Any], call: Call, adapter: Adapter, listed: Sequ
     names = adapter.parameters
     by_name = dict(adapter.fixed) | {names[role]: value for role, value in values.items() if role in names}
     roles = {name: role for role, name in names.items()}
-    known = {each.name: each for each in listed}
     for each in listed:
         if each.required and each.name not in by_name:
             by_name[each.name] = _neutral(roles[each.name], call, adapter)
     args: list[Any] = [values[role] for role in "qkv" if role not in names]
-    positional = [each for each in listed if each.kind == "positional"]
-    last = max((number for number, each in enumerate(positional) if each.name in by_name), default=-1)
-    for each in positional[: last + 1]:
-        args.append(
-            by_name.pop(each.name) if each.name in by_name else _neutral(roles.get(each.name, ""), call, adapter)
-        )
+    positional = [each.name for each in listed if each.kind == "positional"]
+    last = max((number for number, name in enumerate(positional) if name in by_name), default=-1)
+    for name in positional[: last + 1]:
+        args.append(by_name.pop(name) if name in by_name else _neutral(roles.get(name, ""), call, adapter))
     for each in listed:  # q, k and v by position, as most functions are called
         if each.kind != "either" or roles.get(each.name) not in ("q", "k", "v") or each.name not in by_name:
             break
         args.append(by_name.pop(each.name))
     takes_any = not listed or any(each.kind == "names" for each in listed)
     for name in by_name:
-        if name not in known and not takes_any:
+        if not takes_any and name not in [each.name for each in listed]:
             raise Absent(roles.get(name, name), f"the function has no parameter {name}")
     return tuple(args), by_name

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import random
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ...laws.call import Answer, Call
 from ...sandbox.foreign import one_line, said
 from ...sandbox.worker import peak, restart_peak
-from ..conventions.fields import Adapter
-from ..conventions.gradients import gradients
-from ..conventions.read import Result, Unreadable, read
-from ..conventions.translate import Absent, Prepared, prepare
+from ..conventions.fields import ATTRIBUTE, Adapter, from_plain
+from ..conventions.gradients import with_gradients
+from ..conventions.read import Unreadable, read
+from ..conventions.translate import Absent, prepare
 from ..conventions.validation import Parameter, parameters_of
 
 
@@ -52,19 +54,18 @@ def _checksum(array: Any) -> tuple[Any, ...]:
     return tuple(array.shape), str(array.dtype), zlib.crc32(plain)
 
 
-class EarlierResult:
+class EarlierResult(Contents):
     """The arrays of the previous result, kept to see whether the next call returns or changes them."""
 
     def __init__(self, result: Any):
-        found = {str(index): array for index, array in enumerate(_arrays(result))}
-        self.contents = Contents(found)
+        super().__init__({str(index): array for index, array in enumerate(_arrays(result))})
 
     def events(self, result: Any) -> list[str]:
         """What the call that returned `result` did to this earlier result."""
         now = list(_arrays(result))
-        if any(_share_memory(old, new) for old in self.contents.arrays.values() for new in now):
+        if any(_share_memory(old, new) for old in self.arrays.values() for new in now):
             return ["returned the same memory twice"]
-        return ["changed an earlier result"] if self.contents.changed() else []
+        return ["changed an earlier result"] if self.changed() else []
 
 
 def _arrays(result: Any, depth: int = 3) -> Iterator[Any]:
@@ -151,15 +152,78 @@ def changed_state(before: Mapping[str, Any], *, random_allowed: bool = False) ->
     return changed
 
 
-Failure = tuple[str, str, Any] | None  # a status, words, and the structure of what was returned instead
+MOST = 3  # events of one kind and call
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class Events(Protocol):
-    """What collects the events of a call."""
+def _name(value: object) -> str:
+    """A path or an address; other objects are not printed, since their code is not ours."""
+    if type(value) is bytes:
+        value = value.decode("utf-8", "replace")
+    if type(value) is tuple and len(value) >= 2:
+        value = f"{_name(value[0])}:{_name(value[1])}"
+    return one_line(str(value)) if type(value) in (str, int) else type(value).__name__
 
-    def start(self) -> None: ...
 
-    def stop(self) -> list[str]: ...
+def _opened(arguments: tuple) -> str:
+    path, _, flags = arguments
+    written = type(path) in (str, bytes) and type(flags) is int and flags & WRITING
+    shown = _name(path)
+    # Python writes the byte code of a module that is imported by the call.
+    return f"wrote to the file {shown}" if written and shown != os.devnull and "__pycache__" not in shown else ""
+
+
+def _said(words: str, position: int | None = None) -> Callable[[tuple], str]:
+    return lambda arguments: words if position is None else words + _name(arguments[position])
+
+
+# The events of sys.addaudithook, and how they are said.
+WORDS: dict[str, Callable[[tuple], str]] = {
+    **dict.fromkeys(("os.fork", "os.forkpty", "os.posix_spawn", "os.exec"), _said("started a process")),
+    **dict.fromkeys(("subprocess.Popen", "os.system", "_posixsubprocess.fork_exec"), _said("started a process")),
+    "socket.connect": _said("opened a network connection to ", 1),
+    "socket.sendto": _said("sent to the network address ", 1),
+    "socket.bind": _said("opened the network address ", 1),
+    "socket.getaddrinfo": _said("looked up the network address ", 0),
+    "open": _opened,
+    "os.remove": _said("removed the file ", 0),
+    "os.rename": _said("renamed the file ", 0),
+    "os.truncate": _said("wrote to the file ", 0),
+    "os.mkdir": _said("created the folder ", 0),
+    "os.rmdir": _said("removed the folder ", 0),
+    "signal.pthread_kill": _said("sent a signal"),
+    "os.kill": _said("sent a signal"),
+    "os.killpg": _said("sent a signal"),
+}
+
+
+class ReportedEvents:
+    """The events of one call at a time. Python keeps the hook until the process ends: for the child only."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] | None = None
+        self.kinds: Counter[str] = Counter()
+        self.threads = 0
+        sys.addaudithook(self._hook)
+
+    def start(self) -> None:
+        """Begins to collect."""
+        self.threads = _thread._count()  # those that Python started, as all versions report them
+        self.kinds.clear()
+        self.seen = []
+
+    def stop(self) -> list[str]:
+        """What was collected, each event once."""
+        seen, self.seen = self.seen or [], None
+        return [*seen, "left a thread running"] if _thread._count() > self.threads else seen
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        seen = self.seen
+        if seen is not None and event in WORDS and self.kinds[event] < MOST:
+            words = WORDS[event](arguments)
+            if words and words not in seen:
+                self.kinds[event] += 1
+                seen.append(words)
 
 
 class Callee:
@@ -168,24 +232,36 @@ class Callee:
     events: what collects side effects, or None · caught: the exceptions that count as raised by the function
     """
 
-    def __init__(self, function: Callable[..., Any], events: Events | None, caught: tuple[type[BaseException], ...]):
+    def __init__(
+        self, function: Callable[..., Any], events: ReportedEvents | None, caught: tuple[type[BaseException], ...]
+    ):
         self.function = function
         self.events = events
         self.caught = caught
-        self.parameters = parameters_of(function)
+        self.description = describe(function)
         self.process = os.getpid()
         self.earlier: EarlierResult | None = None
 
     def answer(self, call: Call, adapter: Adapter) -> Answer:
-        """Makes one call. Raises Absent or Refused if the adapter cannot express it."""
-        prepared = prepare(call, adapter, self.parameters)
+        """Makes one call. Raises Absent if the adapter cannot express it."""
+        prepared = prepare(call, adapter, self.description.parameters)
         inputs, state = Contents(prepared.given), process_state()
         size = restart_peak()
         if self.events:
             self.events.start()
+        answer: Answer | None = None
         start = time.perf_counter()
         try:
-            failure, result, gradients = self._made(call, prepared)
+            if call.dout is None:
+                result = prepared.call(self.function)
+            else:
+                answer = with_gradients(self.function, prepared, call, adapter)
+        except Absent:
+            raise
+        except Unreadable as error:
+            answer = _unreadable(error)
+        except self.caught as error:
+            answer = Answer(status="raised", words=said(error))
         finally:
             if os.getpid() != self.process:
                 os._exit(0)  # a copy of the process that the function made and returned in: one answer is enough
@@ -194,56 +270,37 @@ class Callee:
         grown = peak(size)
         seen += [f"changed its input {name}" for name in inputs.changed()]
         seen += changed_state(state, random_allowed=call.dropout is not None)
-        if failure is None and not isinstance(result, Result):
-            failure, result = self._read(result, call, prepared.adapter, seen)
-        known: dict[str, Any] = {"events": tuple(seen), "seconds": seconds, "peak": grown}
-        if failure is not None:
-            return Answer(status=failure[0], words=failure[1], returned=failure[2], **known)
-        read = {name: getattr(result, name) for name in ("out", "lse", "weights", "dtype")}
-        return Answer(status="ok", gradients=gradients, **read, **known)
+        answer = answer or self._read(result, call, adapter, seen)
+        return replace(answer, events=tuple(seen), seconds=seconds, peak=grown)
 
-    def _made(self, call: Call, prepared: Prepared) -> tuple[Failure, Any, dict[str, np.ndarray]]:
-        """What the function returned, or with gradients, what was read of it."""
-        try:
-            if call.dout is None and call.dlse is None:
-                return None, prepared.call(self.function), {}
-            return None, *gradients(self.function, prepared, call)
-        except Absent:
-            raise
-        except Unreadable as error:
-            return ("unreadable", one_line(str(error)), error.returned), None, {}
-        except self.caught as error:
-            return ("raised", said(error), None), None, {}
-
-    def _read(self, result: Any, call: Call, adapter: Adapter, seen: list[str]) -> tuple[Failure, Any]:
-        """The result in canonical form. What it says of the previous result is added to the events `seen`."""
+    def _read(self, result: Any, call: Call, adapter: Adapter, seen: list[str]) -> Answer:
+        """The answer of a result. What it says of the previous result is added to the events `seen`."""
         try:
             with np.errstate(all="ignore"):
                 if self.earlier is not None:
                     seen += self.earlier.events(result)
                 self.earlier = EarlierResult(result)
-                return None, read(result, call, adapter)
+                return read(result, call, adapter)
         except Unreadable as error:
-            return ("unreadable", one_line(str(error)), error.returned), None
+            return _unreadable(error)
         except self.caught as error:  # the result may be of the function's own class, whose attributes raise anything
-            return ("unreadable", said(error), None), None
+            return Answer(status="unreadable", words=said(error))
 
 
-DECLARED = "__regard_adapter__"  # the attribute in which the decorator keeps the adapter
+def _unreadable(error: Unreadable) -> Answer:
+    return Answer(status="unreadable", words=one_line(str(error)), returned=error.returned)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """A function. name: qualified, as in "package.module.function" · parameters: empty if Python cannot tell them ·
-    adapter: that which it declares, or None · version: of its package, or "" · events: what happened when it was
-    imported, in words
+    adapter: that which it declares, or None · version: of its package, or ""
     """
 
     name: str
     parameters: tuple[Parameter, ...]
-    adapter: Adapter | None = None
-    version: str = ""
-    events: tuple[str, ...] = ()
+    adapter: Adapter | None
+    version: str
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Description:
@@ -252,13 +309,9 @@ class Description:
         return cls(
             name=str(fields["name"]),
             parameters=tuple(Parameter(**each) for each in fields["parameters"]),
-            adapter=None if adapter is None else Adapter(**{name: _frozen(each) for name, each in adapter.items()}),
+            adapter=None if adapter is None else from_plain(adapter),
             version=str(fields["version"]),
         )
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(each) for each in value) if isinstance(value, list) else value
 
 
 def describe(function: Callable[..., Any]) -> Description:
@@ -267,7 +320,7 @@ def describe(function: Callable[..., Any]) -> Description:
     module = getattr(function, "__module__", None) or kind.__module__
     name = getattr(function, "__qualname__", None) or kind.__qualname__
     version = getattr(sys.modules.get(str(module).split(".")[0]), "__version__", "")
-    adapter = getattr(function, DECLARED, None)
+    adapter = getattr(function, ATTRIBUTE, None)
     return Description(
         name=one_line(f"{module}.{name}"),
         parameters=parameters_of(function),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -14,8 +15,9 @@ from ...laws.call import Answer, Call, shape_of
 from ...sandbox.child import Child, Lost
 from ...sandbox.frames import unpacked
 from ..conventions.fields import Adapter
+from ..conventions.gradients import DIFFERENTIATED
 from ..conventions.translate import Absent
-from .one_call import Callee, Description, describe
+from .one_call import Callee, Description
 from .target import WHERE, Target
 
 MEGABYTE = 1 << 20  # the most that a reply takes besides its arrays
@@ -24,27 +26,15 @@ MEGABYTE = 1 << 20  # the most that a reply takes besides its arrays
 class Session:
     """Calls of one function in a child process, which is started when it is needed and again after it was lost.
 
-    target: the function, by name · adapter: for calls that name none; else that which the function declares, else the
-    laws · seconds: the limit of each call · loading: the limit of the import
+    target: the function, by name · seconds: the limit of each call · loading: the limit of the import
     """
 
     isolated = True
 
-    def __init__(
-        self, target: Target | str, adapter: Adapter | None = None, seconds: float = 10.0, loading: float = 60.0
-    ):
-        self.target = Target.parse(target) if isinstance(target, str) else target
-        self.adapter = adapter
-        self.seconds = seconds
-        self.loading = loading
+    def __init__(self, target: Target, seconds: float = 10.0, loading: float = 60.0):
+        self.target, self.seconds, self.loading = target, seconds, loading
         self._child: Child | None = None
         self._description: Description | None = None
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the process and all that it started."""
@@ -54,43 +44,27 @@ class Session:
 
     def describe(self) -> Description:
         """The function's parameters, declared adapter and version. Raises Refused if it cannot be loaded."""
-        if self._description is None:
-            self._start()
-        assert self._description is not None
-        return self._description
+        return self._description or self._start()[1]
 
-    def call(self, call: Call, adapter: Adapter | None = None, seconds: float | None = None) -> Answer:
+    def call(self, call: Call, adapter: Adapter) -> Answer:
         """One call. What the function does wrong is in the answer. Raises Absent if the function has no such
         argument, Refused if it cannot be loaded or prepared.
         """
-        adapter = adapter or self.adapter or self.describe().adapter or Adapter()
-        limit = self.seconds if seconds is None else seconds
         late: tuple[str, ...] = ()
         if self._child is not None and self._child.ended():
             self._drop()
             late = ("the process ended after the previous call",)
-        if self._child is None:
-            first = self._description is None
-            try:
-                self._start()
-            except Refused as refused:
-                if first:
-                    raise
-                return Answer(status="crashed", words=f"it cannot be loaded again: {refused.reasons[0].given}")
-        child = self._child
-        assert child is not None
+        try:
+            child = self._child or self._start()[0]
+        except Refused as refused:
+            if self._description is None:
+                raise
+            return Answer(status="crashed", words=f"it cannot be loaded again: {refused.reasons[0].given}")
         shapes = _shapes(call)
         printed = child.printed
         try:
-            reply = child.exchange(
-                _pickled((call, adapter)), limit, MEGABYTE + 8 * sum(map(math.prod, shapes.values()))
-            )
-            fields, arrays = unpacked(reply)
-            if "absent" in fields:
-                raise Absent(*fields["absent"])
-            if "refused" in fields:
-                raise _refused(fields)
-            answer = _answer(fields, arrays, shapes)
+            most = MEGABYTE + 8 * sum(map(math.prod, shapes.values()))
+            answer = _answer(*_exchange(child, (call, adapter), self.seconds, most), shapes)
         except Lost as lost:
             self._drop()
             answer = Answer(status=lost.status, words=str(lost))
@@ -104,27 +78,20 @@ class Session:
             raise
         return dataclasses.replace(answer, events=late + answer.events + _printed(child.printed - printed))
 
-    def _start(self) -> None:
+    def _start(self) -> tuple[Child, Description]:
         child = self._child = Child("regard.conformance.process.worker")
         try:
-            fields, _ = unpacked(child.exchange(_pickled(self.target), self.loading, MEGABYTE))
-            if "refused" in fields:
-                raise _refused(fields)
-            found = Description.from_json(fields["description"])
+            fields, _ = _exchange(child, self.target, self.loading, MEGABYTE)
+            self._description = Description.from_json(fields["description"])
         except Lost as lost:
             self._drop()
+            what, given = f"{self.target.source} cannot be imported", str(lost).replace("return", "end")
             fix = "move what its import does into functions, or allow it more seconds"
-            raise refuse(
-                WHERE,
-                f"{self.target.source} cannot be imported",
-                str(lost).replace("return", "end"),
-                "an import that ends without errors",
-                fix,
-            ) from None
+            raise refuse(WHERE, what, given, "an import that ends without errors", fix) from None
         except BaseException:
             self._drop()
             raise
-        self._description = dataclasses.replace(found, events=_printed(child.printed))
+        return child, self._description
 
     def _drop(self) -> None:
         child, self._child = self._child, None
@@ -133,21 +100,23 @@ class Session:
             child.close()
 
 
-def _pickled(content: Any) -> bytes:
-    return pickle.dumps(content, protocol=5)
+def _exchange(child: Child, content: Any, seconds: float, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the process replies to a request. Raises Absent or Refused if that is the reply."""
+    fields, arrays = unpacked(child.exchange(pickle.dumps(content, protocol=5), seconds, most))
+    if "absent" in fields:
+        raise Absent(*fields["absent"])
+    if "refused" in fields:
+        raise Refused(WHERE, [Reason(*reason) for reason in fields["refused"]])
+    return fields, arrays
 
 
 def _printed(count: int) -> tuple[str, ...]:
     return (f"printed {count:,} bytes",) if count else ()
 
 
-def _refused(fields: dict[str, Any]) -> Refused:
-    return Refused(WHERE, [Reason(*reason) for reason in fields["refused"]])
-
-
 def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
     """The shapes of everything that an answer can hold."""
-    gradients = {name: getattr(call, name) for name in ("q", "k", "v", "bias", "sinks")}
+    gradients = {name: getattr(call, name) for name in DIFFERENTIATED}
     inputs = {f"gradient {name}": array.shape for name, array in gradients.items() if array is not None}
     return {name: shape_of(name, call.dims) for name in ("out", "lse", "weights")} | inputs
 
@@ -157,9 +126,8 @@ def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tu
     for name, array in arrays.items():
         if array.shape != shapes[name]:
             raise ValueError(name)
-    gradients = {name[9:]: array for name, array in arrays.items() if name.startswith("gradient ")}
-    results = {name: array for name, array in arrays.items() if name in ("out", "lse", "weights")}
-    return Answer(**fields | {"events": tuple(fields["events"])} | results, gradients=gradients)
+    gradients = {name[9:]: arrays.pop(name) for name in list(arrays) if name.startswith("gradient ")}
+    return Answer(**fields | {"events": tuple(fields["events"])} | arrays, gradients=gradients)
 
 
 class InProcess:
@@ -170,39 +138,34 @@ class InProcess:
     isolated = False
 
     def __init__(self, function: Callable[..., Any]):
-        self._description = describe(function)
         self._callee = Callee(function, None, (Exception, SystemExit, GeneratorExit))  # Ctrl-C is the user's
 
-    def __enter__(self) -> InProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
+    def close(self) -> None:
+        """Does nothing: the function has no process of its own."""
 
     def describe(self) -> Description:
         """The function's parameters, declared adapter and version."""
-        return self._description
+        return self._callee.description
 
-    def call(self, call: Call, adapter: Adapter | None = None, seconds: float | None = None) -> Answer:
-        """One call. seconds: without effect here."""
-        adapter = adapter or self._description.adapter or Adapter()
-        return self._callee.answer(pickle.loads(_pickled(call)), adapter)  # arrays of its own, as in a child
+    def call(self, call: Call, adapter: Adapter) -> Answer:
+        """One call."""
+        return self._callee.answer(copy.deepcopy(call), adapter)  # arrays of its own, as in a child
 
 
 def open_session(function: Callable[..., Any] | str, seconds: float) -> Session | InProcess:
     """The session for a function, or for its name `module:function` or `FILE.py:function`."""
     if isinstance(function, str):
-        return Session(Target.parse(function), seconds=seconds)
+        return Session(Target.parse(function), seconds)
     if not callable(function):
         raise refuse(
             WHERE,
             "this is not a function",
-            f"{type(function).__name__}",
+            type(function).__name__,
             "a function, or a text such as 'module:function' or 'FILE.py:function'",
             "pass the function itself, without calling it",
         )
     name = name_of(function)
-    return InProcess(function) if name is None else Session(Target.parse(name), seconds=seconds)
+    return InProcess(function) if name is None else Session(Target.parse(name), seconds)
 
 
 def name_of(function: Callable[..., Any]) -> str | None:

@@ -29,7 +29,7 @@ SMALL: tuple[tuple[dict[str, int], str], ...] = (
 RARE = (*((LARGE, row.name) for row in FLOATS.values() if row.bits <= 32), (GENERAL, "float64"))
 
 
-def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> bool:
+def find(probe: Probe, parameters: Sequence[Parameter], function: str) -> bool:
     """Sets arrays, layout, returns and sizes of the probe. False if no call ran. function: its qualified name."""
     masked = probe.adapter.parameters.get("mask") in {each.name for each in parameters if each.required}
     kinds = _kinds(probe.adapter, parameters, function)
@@ -68,8 +68,7 @@ def _candidates(adapter: Adapter, parameters: Sequence[Parameter]) -> Iterator[A
         if layout == "BSD" and "heads" not in adapter.parameters and heads is None:
             heads = 1
         for shape, mask, window in product(shapes, polarities, windows):
-            found = replace(adapter, layout=layout, heads=heads)
-            yield replace(found, mask=mask, mask_shapes=shape, window=window)
+            yield replace(adapter, layout=layout, heads=heads, mask=mask, mask_shapes=shape, window=window)
 
 
 def _kinds(adapter: Adapter, parameters: Sequence[Parameter], function: str) -> list[str]:
@@ -81,14 +80,14 @@ def _kinds(adapter: Adapter, parameters: Sequence[Parameter], function: str) -> 
     hints = {"torch": ("Tensor", "torch"), "jax": ("jax", "jnp"), "numpy": ("ndarray", "NDArray", "np.")}
     named = [kind for kind, words in hints.items() if any(word in text for word in words)]
     named += [kind for kind in ("torch", "jax") if function.startswith(f"{kind}.")]
-    declared = [adapter.arrays] if "arrays" in adapter.declared or adapter.arrays != "numpy" else []
+    declared = [adapter.arrays] if adapter.declares("arrays") else []
     return list(dict.fromkeys([*declared, *named, *CHOICES["arrays"]]))
 
 
 def _layouts(adapter: Adapter) -> list[str]:
     """Layouts: the declared one, those that the parameters suggest, and the rest."""
     names = adapter.parameters
-    declared = [adapter.layout] if "layout" in adapter.declared or adapter.layout != "BHSD" else []
+    declared = [adapter.layout] if adapter.declares("layout") else []
     likely = ["THD"] * ("cu_seqlens_q" in names) + ["BSD"] * ("heads" in names or adapter.heads is not None)
     return list(dict.fromkeys([*declared, *likely, "BHSD", "BSHD", "SBHD", "HSD", "THD", "SD", "BSD"]))
 
@@ -104,41 +103,35 @@ def _call(probe: Probe, size: Mapping[str, int], masked: bool = False) -> Call:
 def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer, Adapter]:
     """The answer, and the adapter with the structure that was returned."""
     answer = probe.ask(call, adapter)
-    if answer.status != "unreadable" or answer.returned is None:
-        return answer, adapter
-    kind = _kind(answer.returned)
-    if kind is not None and kind != adapter.arrays:
-        adapter = replace(adapter, arrays=kind)
-        answer = probe.ask(call, adapter)
-        if answer.status != "unreadable" or answer.returned is None:
-            return answer, adapter
-    roles = _roles(answer.returned, adapter, size)
-    if roles is None:
-        return answer, adapter
-    adapter = replace(adapter, returns=roles[0], lse_layout=roles[1])
-    return probe.ask(call, adapter), adapter
+    for correct in (_kind, _roles):
+        if answer.returned is None:  # it was read, or nothing came
+            break
+        changed = correct(answer.returned, adapter, size)
+        if changed != adapter:
+            adapter = changed
+            answer = probe.ask(call, adapter)
+    return answer, adapter
 
 
-def _kind(returned: Mapping[str, Any]) -> str | None:
-    """The kind of the first array that was returned."""
-    if returned["is"] == "array":
-        return returned["arrays"]
-    entries = returned.get("entries", [])
+def _kind(returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int]) -> Adapter:
+    """The adapter with the kind of the first array that was returned."""
+    entries = returned.get("entries", [returned])
     listed = entries.values() if isinstance(entries, Mapping) else entries
-    return next((each["arrays"] for each in listed if each["is"] == "array"), None)
+    return replace(adapter, arrays=next((each["arrays"] for each in listed if each["is"] == "array"), adapter.arrays))
 
 
-def _roles(
-    returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int]
-) -> tuple[str | tuple[str | None, ...] | dict[str, str], str] | None:
-    """What each array is by its shape, and the layout of lse; None if no array has the shape of the output."""
+def _roles(returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int]) -> Adapter:
+    """The adapter with what each array is by its shape, and the layout of lse; itself if no array is the output."""
+    shapes = {
+        "out": packed_shape(adapter.layout, shape_of("out", size)),
+        "weights": tuple(size[axis] for axis in reduced("BHQK", adapter.layout)),
+    }
     if returned["is"] == "array":
-        return ("out", adapter.lse_layout) if _fits(returned, _shapes(adapter, size)["out"]) else None
-    entries = returned.get("entries")
-    if not entries:
-        return None
+        return replace(adapter, returns="out") if _fits(returned, shapes["out"]) else adapter
+    entries = returned.get("entries", [])
     named = list(entries.items()) if isinstance(entries, Mapping) else list(enumerate(entries))
-    shapes, found, layout = _shapes(adapter, size), {}, adapter.lse_layout
+    found: dict[str, Any] = {}
+    layout = adapter.lse_layout
     for key, entry in named:
         role = next((role for role in ("out", "weights") if role not in found and _fits(entry, shapes[role])), None)
         if role is None and "lse" not in found:
@@ -149,17 +142,10 @@ def _roles(
         if role is not None:
             found[role] = key
     if "out" not in found:
-        return None
-    if isinstance(entries, Mapping):
-        return {role: str(key) for role, key in found.items()}, layout
+        return adapter
     by_key = {key: role for role, key in found.items()}
-    return tuple(by_key.get(key) for key, _ in named), layout
-
-
-def _shapes(adapter: Adapter, size: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the output and the weights."""
-    out = packed_shape(adapter.layout, shape_of("out", size))
-    return {"out": out, "weights": tuple(size[axis] for axis in reduced("BHQK", adapter.layout))}
+    returns = found if isinstance(entries, Mapping) else tuple(by_key.get(key) for key, _ in named)
+    return replace(adapter, returns=returns, lse_layout=layout)
 
 
 def _fits(entry: Mapping[str, Any], shape: Sequence[int]) -> bool:
@@ -188,7 +174,7 @@ def _keep(probe: Probe, adapter: Adapter, size: dict[str, int], call: Call) -> b
     probe.adapter = adapter
     probe.evidence |= {"arrays": f"it takes and returns {adapter.arrays} arrays", "layout": words}
     probe.evidence["returns"] = f"it returns {adapter.returns!r}" if adapter.returns != "out" else "it returns an array"
-    if adapter.always != sample.always or adapter.always:
+    if adapter.always or sample.always:
         probe.evidence["always"] = _always_words(adapter, size)
     if adapter.always and size["Q"] != size["K"]:
         probe.evidence["causal"] = _always_words(adapter, size)
@@ -218,17 +204,14 @@ def with_flags(probe: Probe) -> None:
     wanted = [role for role in ("lse", "weights") if probe.has(f"return_{role}") and role not in roles]
     if not wanted or ("returns" in probe.adapter.declared and probe.adapter.returns == "out"):
         return
+    size = probe.sizes | ({"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else {})
     for more in [wanted] if len(wanted) == 1 else [wanted, wanted[:1], wanted[1:]]:
-        size = dict(probe.sizes) | {"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else probe.sizes
-        call = _call(probe, size)
         requested = replace(probe.adapter, returns=("out", *more))
-        answer, adapter = _read(probe, call, requested, size)
-        if answer.out is not None:
-            listed = adapter.returns
-            if set(more) <= set(listed):
-                probe.adapter = adapter
-                probe.evidence["returns"] = f"it returns {listed!r} if requested"
-                return
+        answer, adapter = _read(probe, _call(probe, size), requested, size)
+        if answer.out is not None and set(more) <= set(adapter.returns):
+            probe.adapter = adapter
+            probe.evidence["returns"] = f"it returns {adapter.returns!r} if requested"
+            return
 
 
 # Heads that are written into the code: a function of three axes that splits the last one without being given a number.

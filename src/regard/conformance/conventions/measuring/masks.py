@@ -4,13 +4,12 @@ attend to nothing, how causal masks and windows are aligned, and what the number
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from ..fields import CHOICES
-from ..layouts import reduced
+from ..layouts import reduced, resized
 from .probe import Probe, dtype_of, law, normal, plain
 
 SAID = {"true-attends": "rows attend where the mask is true", "true-hides": "rows attend where the mask is false"}
@@ -22,16 +21,19 @@ def measure_masks(probe: Probe) -> None:
         if probe.has("bias"):
             measure_shapes_of_bias(probe)
         return
-    own = [probe.adapter.mask, *(each for each in CHOICES["mask"][:2] if each != probe.adapter.mask)]
+    sizes = probe.mask_sizes
+    allowed = plain(probe.adapter, sizes).allowed
     # With a boolean mask, the opposite of the pattern tells the two polarities apart in one call.
-    tries = list(dict.fromkeys(["additive" if each == "additive" else "true-attends" for each in [*own, "additive"]]))
-    for requested in tries:
+    additive = probe.adapter.mask == "additive"
+    for requested in ("additive", "true-attends") if additive else ("true-attends", "additive"):
         shapes: dict[str, list[str]] = {}
         ran = []
         for axes in _shapes(probe):
-            for mask, seen, expected in _seen(probe, axes, requested):
+            mask = _pattern(probe, axes)
+            seen = probe.attended(sizes, replace(probe.adapter, mask=requested, mask_shapes=(axes,)), mask=mask)
+            if seen is not None:
                 ran.append(axes)
-                polarity = _polarity(mask, seen, expected, requested)
+                polarity = _polarity(mask, seen, allowed, requested)
                 if polarity is not None:
                     shapes.setdefault(polarity, []).append(axes)
         if shapes:
@@ -65,26 +67,17 @@ def _shapes(probe: Probe) -> list[str]:
 
 def _pattern(probe: Probe, axes: str) -> np.ndarray:
     """A mask (B or 1, H or 1, Q or 1, K) in which every row attends to some keys and not to others, key 0 in turns."""
-    sizes = probe.mask_sizes
-    shape = tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK")
+    shape = resized(axes, probe.mask_sizes)
     return np.add.outer(np.arange(np.prod(shape[:3])) * 3, np.arange(shape[3])).reshape(shape) % 7 % 3 == 0
 
 
-def _seen(probe: Probe, axes: str, polarity: str) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The mask, what the rows attended to, and where that is decided; nothing if the call does not run."""
-    adapter = replace(probe.adapter, mask=polarity, mask_shapes=(axes,))
-    mask = _pattern(probe, axes)
-    sizes = probe.mask_sizes
-    seen = probe.attended(sizes, adapter, mask=mask)
-    if seen is not None:
-        yield np.broadcast_to(mask, seen.shape), seen, plain(adapter, sizes).allowed
-
-
-def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, requested: str) -> str | None:
-    """Which polarity explains what was seen, in rows that it leaves some keys; None if none does."""
+def _polarity(mask: np.ndarray, seen: np.ndarray, allowed: np.ndarray, requested: str) -> str | None:
+    """Which polarity explains what was seen, in rows that it leaves some keys; None if none does. allowed: without a
+    mask
+    """
     choices = {"additive": mask} if requested == "additive" else {"true-attends": mask, "true-hides": ~mask}
     for polarity, pattern in choices.items():
-        expected = pattern & base
+        expected = pattern & allowed
         rows = expected.any(-1)
         if rows.any() and (seen == expected)[rows].all():
             return polarity
@@ -93,10 +86,8 @@ def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, requested: s
 
 def measure_shapes_of_bias(probe: Probe) -> None:
     """The accepted shapes of the bias, without a mask."""
-    shapes = []
-    for axes in _shapes(probe):
-        if _bias_is_added(probe, axes, probe.adapter.parameters["bias"]):
-            shapes.append(axes)
+    name = probe.adapter.parameters["bias"]
+    shapes = [axes for axes in _shapes(probe) if _bias_is_added(probe, axes, name)]
     if shapes:
         probe.found("mask_shapes", tuple(shapes), f"biases of the shapes {', '.join(shapes)} are added")
     else:
@@ -106,8 +97,7 @@ def measure_shapes_of_bias(probe: Probe) -> None:
 def _bias_is_added(probe: Probe, axes: str, name: str) -> bool:
     """Whether a bias of such a shape, passed to a parameter, is added to the scores."""
     adapter = replace(probe.adapter, mask_shapes=(axes,), parameters={**probe.adapter.parameters, "bias": name})
-    bias = np.where(_pattern(probe, axes), 1.0, 0.0).astype(dtype_of(probe.dtype))
-    call = probe.call(probe.mask_sizes, bias=bias)
+    call = probe.call(probe.mask_sizes, bias=_pattern(probe, axes).astype(dtype_of(probe.dtype)))
     answer = probe.ask(call, adapter)
     return answer.out is not None and probe.close(answer.out, law(call, adapter).out)
 
@@ -163,20 +153,17 @@ def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int
     adapter = probe.adapter
     if probe.has("mask") and "mask" not in probe.unmeasured:
         axes = adapter.mask_shapes[0]
-        mask = np.ones(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), bool)
+        mask = np.ones(resized(axes, sizes), bool)
         mask[0, :, min(1, mask.shape[2] - 1)] = False
         return {"mask": mask}, {}, 1
-    if probe.has("lengths") and adapter.layout != "THD":
-        return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, {}, 1
-    return _longer(probe, sizes) or _without_keys(probe, sizes)
-
-
-def _without_keys(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
-    """A packed batch entry that has no keys."""
     B = probe.sizes["B"]
-    if probe.adapter.layout != "THD" or "cu_seqlens_k" not in probe.adapter.parameters or B == 1:
-        return None
-    return {"lengths": np.array([0] + [sizes["K"]] * (B - 1))}, {"B": B}, 1
+    lengths = {"lengths": np.array([0] + [sizes["K"]] * (B - 1))}
+    if probe.has("lengths") and not adapter.packed:
+        return lengths, {}, 1
+    longer = _longer(probe, sizes)
+    if longer is None and adapter.packed and probe.has("cu_seqlens_k") and B != 1:
+        return lengths, {"B": B}, 1  # a packed batch entry that has no keys
+    return longer
 
 
 def _longer(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
@@ -226,56 +213,58 @@ def _keys(count: int) -> str:
 
 def measure_window(probe: Probe) -> None:
     """What the number or the pair of a window counts."""
-    if not probe.has("window") and not probe.has("window_before"):
+    two = not probe.has("window")
+    if two and not probe.has("window_before"):
         return
     pair, number = replace(probe.adapter, window="left-right"), replace(probe.adapter, window="both-sides")
-    two = not probe.has("window")
     # A pair (2, 1); then the number 2, with and without a causal mask.
     tries = [(pair, (2, 1), False)] if two else [(pair, (2, 1), False), (number, (2, 2), False)]
-    if probe.has("causal") or probe.adapter.always:
+    aligned = probe.has("causal") or bool(probe.adapter.always)  # then the alignment is known
+    if aligned:
         tries += [(pair, (2, 1), True)] if two else [(number, (2, 2), True)]
     usual = probe.adapter.window == "self-included" and "window" not in probe.adapter.declared
     if not two and not usual and not probe.adapter.window.startswith("left"):  # a number is declared: that first
         tries.sort(key=lambda each: each[0] is not number)
     for adapter, window, causal in tries:
         seen = probe.attended(adapter=adapter, window=window, causal=causal)
-        found = None if seen is None else _counted(probe, seen, adapter is pair, causal or bool(adapter.always), two)
-        if found is not None:
-            convention, alignment, words = found
-            if alignment is not None and not (probe.has("causal") or probe.adapter.always):
-                probe.found("causal", alignment, words)
-            probe.found("window", convention, words)
-            return
+        meanings = _meanings(adapter is pair, causal or bool(probe.adapter.always), two)
+        for alignment in [probe.adapter.causal] if aligned else CHOICES["causal"]:
+            found = None if seen is None else _counted(probe, seen, meanings, alignment)
+            if found is not None:
+                convention, counts = found
+                words = f"with {'the pair (2, 1)' if adapter is pair else 'the number 2'}, {counts}"
+                if not aligned and probe.sizes["Q"] != probe.sizes["K"]:
+                    probe.found("causal", alignment, words)
+                probe.found("window", convention, words)
+                return
     probe.unknown("window", "no known way to count explains the keys that rows attend to")
 
 
-def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool, two: bool) -> tuple[str, str | None, str] | None:
-    """The convention that explains what was seen, the alignment, and words; None if none does."""
+def _counted(probe: Probe, seen: np.ndarray, meanings: Meanings, alignment: str) -> tuple[str, str] | None:
+    """The convention that explains what was seen with this alignment, and words; None if none does."""
     Q, K = probe.sizes["Q"], probe.sizes["K"]
-    known = probe.has("causal") or bool(probe.adapter.always)
-    alignments = [probe.adapter.causal] if known else list(CHOICES["causal"])
-    for alignment in alignments:
-        start = 0 if alignment == "top-left" else K - Q
-        offsets = np.arange(K) - np.arange(Q)[:, None] - start
-        for (before, after), convention in _meanings(pair, causal, two).items():
-            expected = (offsets >= -before) & (True if after is None else offsets <= after)
-            expected = expected & plain(probe.adapter, probe.sizes).allowed
-            if (seen == expected).all():
-                given = "the pair (2, 1)" if pair else "the number 2"
-                later = "and no limit after" if after is None else f"and {after} after"
-                words = f"with {given}, a row attends to {before} {_keys(before)} before its own position {later}"
-                return convention, None if Q == K else alignment, words
+    allowed = plain(probe.adapter, probe.sizes).allowed
+    offsets = np.arange(K) - np.arange(Q)[:, None] - (0 if alignment == "top-left" else K - Q)
+    for (before, after), convention in meanings.items():
+        expected = (offsets >= -before) & (True if after is None else offsets <= after) & allowed
+        if (seen == expected).all():
+            later = "and no limit after" if after is None else f"and {after} after"
+            return convention, f"a row attends to {before} {_keys(before)} before its own position {later}"
     return None
 
 
-def _meanings(pair: bool, causal: bool, two: bool) -> dict[tuple[int, int | None], str]:
-    """Windows (keys before, after) and the convention in which the pair (2, 1) or the number 2 says them. two: whether
-    the pair is in two parameters, of which the first alone may count the row itself.
+# Windows (keys before, after), and the convention in which a pair or a number says them.
+Meanings = dict[tuple[int, int | None], str]
+
+
+def _meanings(pair: bool, causal: bool, two: bool) -> Meanings:
+    """What the pair (2, 1) or the number 2 may mean. two: whether the pair is in two parameters, of which the first
+    alone may count the row itself.
     """
     if pair:
         if causal:
             return {(2, 0): "left-right", (1, 0): "left-right-self-included"}
-        first: dict[tuple[int, int | None], str] = {(1, 1): "self-included"} if two else {}
+        first: Meanings = {(1, 1): "self-included"} if two else {}
         return first | {(2, 1): "left-right", (1, 0): "left-right-self-included"}
     if causal:
         return {(1, 0): "self-included", (2, 0): "self-excluded"}

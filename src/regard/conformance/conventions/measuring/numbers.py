@@ -13,8 +13,7 @@ import numpy as np
 from ....common.dtypes import FLOATS
 from ....laws.call import shape_of
 from ....laws.expected import expected
-from ...cases.case import resized
-from ..layouts import MISSING
+from ..layouts import MISSING, resized
 from .probe import Probe, dtype_of, law, normal, plain, sizes_for
 
 SMALLEST = 1e-3  # a scale below is not distinguished from none
@@ -30,29 +29,26 @@ def measure_scale(probe: Probe) -> None:
     words = f"at depth {depth}, scores are {first:.4g} times q·k"
     wide = size | {"D": 4 * depth, "E": 4 * depth if size["E"] == depth else size["E"]}
     fewer = {"K": size["K"] - 1, "Q": size["Q"] - (size["Q"] == size["K"]), "H": size["H"] + 1, "G": size["H"] + 1}
-    other = next((each for each in (wide | fewer, wide) if _fits(probe, each)), None)
+    # The number of heads may be fixed.
+    runs = (each for each in (wide | fewer, wide) if probe.weights(sizes_for(each, probe.adapter)) is not None)
+    other = next(runs, None)
     second = None if other is None else _scale(probe, other)
-    usual = _near(probe, first * math.sqrt(depth), 1)
+    usual = _is_one(probe, first * math.sqrt(depth))
     if second is None or other is None:
         same = True
     else:
         words += f", at depth {other['D']} {second:.4g} times"
-        usual = usual and _near(probe, second * math.sqrt(other["D"]), 1)
-        same = _near(probe, second / first, 1)
+        usual = usual and _is_one(probe, second * math.sqrt(other["D"]))
+        same = _is_one(probe, second / first)
     if usual:
         probe.found("scale", None, words)
     elif same:
         declared = probe.adapter.scale
-        kept = declared is not None and _near(probe, first / declared, 1)
+        kept = declared is not None and _is_one(probe, first / declared)
         probe.found("scale", declared if kept else _rounded(first), words)
     else:  # it depends on the sizes in another way, which no number says: the laws report it
         probe.adapter = replace(probe.adapter, scale=None)
         probe.unknown("scale", f"neither 1/√D nor a fixed number: {words}")
-
-
-def _fits(probe: Probe, sizes: dict[str, int]) -> bool:
-    """Whether a call of such sizes runs; the number of heads may be fixed."""
-    return probe.weights(sizes_for(sizes, probe.adapter)) is not None
 
 
 def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
@@ -87,8 +83,8 @@ def _unit(probe: Probe) -> float:
     return max(4 * row.roundoff, 1e-9 if row.bits > 32 else 1e-5)
 
 
-def _near(probe: Probe, number: float, wanted: float) -> bool:
-    return abs(number - wanted) < 20 * _unit(probe) * max(1, abs(wanted))
+def _is_one(probe: Probe, ratio: float) -> bool:
+    return abs(ratio - 1) < 20 * _unit(probe)
 
 
 def _rounded(number: float) -> float:
