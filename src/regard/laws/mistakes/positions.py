@@ -8,10 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from ...language.analysis import evaluate, substituted
-from ...language.expr import Const, Expr, batch, key, query
+from ...language.expr import Expr, batch, key, query
 from ...language.masks import causal
 from ..arguments import Arguments
-from ..mistake import Change, Mistake, masks_changed, restricted_to, without_masks
+from ..mistake import (
+    Change,
+    Mistake,
+    masks_changed,
+    of_first,
+    only_if,
+    restricted_to,
+    with_both_masks,
+    without_masks,
+)
 
 BOUND = "a bound is off by one: < instead of ≤, or a diagonal counted from 1"
 MOVE = "compare the first rows with the mask, and move the bound"
@@ -90,10 +99,6 @@ def _without_a_window_of_0(arguments: Arguments) -> Arguments | None:
     return None if np.any(seen) else without_masks("window")(arguments)
 
 
-def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
-    return without_masks("causal")(arguments) if {"causal", "mask"} <= set(arguments.masks) else None
-
-
 def _dropped(name: str, what: str, rule, cause: str) -> Mistake:
     return Mistake(
         name,
@@ -151,7 +156,7 @@ POSITIONS = (
         "a causal mask that is ignored if there is another mask",
         "the mask that was passed replaces the causal mask",
         "combine the causal mask and the other mask with &",
-        _causal_ignored_with_mask,
+        with_both_masks(without_masks("causal")),
         law=3,
     ),
     Mistake(
@@ -225,7 +230,7 @@ POSITIONS = (
         "no window in causal calls",
         "the window is dropped if the call is causal",
         "apply both: mask & window",
-        lambda arguments: without_masks("window")(arguments) if "causal" in arguments.masks else None,
+        only_if(lambda arguments: "causal" in arguments.masks, without_masks("window")),
         law=4,
     ),
     Mistake(
@@ -303,7 +308,7 @@ POSITIONS = (
         "the length of the first batch entry in every entry",
         "the lengths are read at index 0",
         "read the length of each batch entry",
-        masks_changed(lambda a, m: substituted(m, {batch: Const(0)}), "lengths"),
+        masks_changed(of_first(batch), "lengths"),
         law=11,
     ),
     Mistake(
