@@ -15,7 +15,7 @@ from .arguments import Arguments
 from .backward import along, backward, derived
 from .call import Answer, Call, Conventions
 from .forward import Outcome, forward, meaning
-from .mistake import Mistake
+from .mistake import Mistake, apply
 from .rounding import first_order, units_of
 
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
@@ -45,9 +45,7 @@ class Observed(ABC):
         """The arguments with these mistakes, one after the other; None if none makes a difference."""
         if not self.work:
             return None  # without entries, rows or keys
-        changed = self.arguments
-        for mistake in mistakes:
-            changed = mistake.change(changed) or changed
+        changed = apply(mistakes, self.arguments)
         return None if changed is self.arguments else changed
 
     @abstractmethod
