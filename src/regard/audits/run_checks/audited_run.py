@@ -12,6 +12,7 @@ from ...common.arrays import read_array
 from ...common.module_settings import LayerSettings, layer_settings, setting
 from ...lens import Call, Run
 from ..finding import Finding, Passed, Result, Skipped
+from .observed_call import Diagnosis, diagnose
 
 SHOWN = 8
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
@@ -63,6 +64,11 @@ class AuditedCall:
             sinks=True if known.sinks is None and _has_sinks(layer) else sinks,
             training=bool(notes.get("training", known.training)),
         )
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What is known about the output."""
+        return diagnose(self.call)
 
     @property
     def configured(self) -> bool:

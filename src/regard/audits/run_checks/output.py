@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from ...common.text.units import counted
 from ..finding import Finding, Result
 from .audited_run import AuditedCall, AuditedRun, concluded
-from .observed_call import REPORTED, diagnose
+from .observed_call import REPORTED
 
 # Compares an argument with what the layer declares: a finding, or whether they could be compared.
 Compare = Callable[[AuditedCall], Finding | bool]
@@ -58,7 +58,7 @@ def _explained(name: str, run: AuditedRun) -> Iterator[Finding | bool]:
     be compared.
     """
     for audited in run.calls:
-        diagnosis = diagnose(audited.call)
+        diagnosis = audited.diagnosis
         cause = diagnosis.cause
         if cause is None or name not in cause.checks:
             yield diagnosis.status in ("matches", "explained")
@@ -70,14 +70,14 @@ def _explained(name: str, run: AuditedRun) -> Iterator[Finding | bool]:
             severity="fault",
             measured=(
                 f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
-                f"up to {diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
+                f"up to {cause.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
                 f"where rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
             ),
             cause=cause.cause,
             fix=cause.fix,
             numbers={
                 "error": diagnosis.error,
-                "left": diagnosis.left,
+                "left": cause.left,
                 "noise": diagnosis.noise,
                 "heads": list(diagnosis.heads),
                 "expected_scale": audited.call.scale,
@@ -91,7 +91,7 @@ def _unexplained(run: AuditedRun) -> Iterator[Finding | bool]:
     compared.
     """
     for audited in run.calls:
-        diagnosis = diagnose(audited.call)
+        diagnosis = audited.diagnosis
         if diagnosis.status != "unexplained":
             yield diagnosis.status != "unknown"
             continue
