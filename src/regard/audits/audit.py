@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
 from ..common.text.keywords import known_keywords
 from ..common.text.terminal_text import printable
+from ..common.text.units import counted
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
@@ -77,12 +79,9 @@ class Audit:
         }
 
     def __str__(self) -> str:
-        counts = [
-            f"{number} {name}{'s' * (number != 1)}"
-            for name in SEVERITIES
-            if (number := sum(finding.severity == name for finding in self.findings))
-        ]
-        lines = [f"{self.model}: {', '.join(counts) or 'healthy'}", *map(str, self.findings)]
+        counts = Counter(finding.severity for finding in self.findings)
+        shown = ", ".join(counted(counts[name], name) for name in SEVERITIES if counts[name])
+        lines = [f"{self.model}: {shown or 'healthy'}", *map(str, self.findings)]
         lines += [f"passed: {each.check}: {each.measured}" for each in self.passed]
         lines += [f"did not apply: {each.check}: {each.reason}" for each in self.skipped]
         return "\n".join(lines)

@@ -46,15 +46,6 @@ def from_transformers(
     parameters = frozenset(inspect.signature(model.forward).parameters)
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     ids = _ordinary_tokens(model, tokenizer)
-    declared, causal_source = causality(model, causal)
-    rest = {
-        "ids": ids,
-        "causal": declared,
-        "causal_source": causal_source,
-        "parameters": parameters,
-        "is_transformers": True,
-        "pad": _padding_token(model, tokenizer),
-    }
     if text is not None and inputs is not None:
         raise refuse(
             "audit",
@@ -83,21 +74,27 @@ def from_transformers(
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
             raise _several_entries(sequence, moved[sequence])
         mask, further = of_transformers(moved, parameters, sequence)
-        more: dict[str, Any] = {"fixed": fixed | others}
+        declared, source = causality(model, causal)
         if _lacks_decoder_input(moved, parameters):  # the decoder reads a copy of the input, and so its padding
             mask = None
             if causal is None:
-                more |= {"causal": None, "causal_source": "the model makes the input of its decoder itself"}
+                declared, source = None, "the model makes the input of its decoder itself"
         else:
             moved.pop("labels", None)  # for the loss, which is not compared; their length would be that of one run only
         subject = Subject(
             model=model,
             name=name or type(model).__name__,
             inputs=moved,
+            fixed=fixed | others,
             sequence=sequence,
             mask=mask,
             further_masks=further,
-            **(rest | more),
+            ids=ids,
+            pad=_padding_token(model, tokenizer),
+            causal=declared,
+            causal_source=source,
+            parameters=parameters,
+            is_transformers=True,
         )
         try:
             subject.run(subject.inputs)

@@ -140,7 +140,6 @@ class ObservedAnswer(Observed):
         """The sum of squared differences of the output; infinite for few rows, to which any number can be fitted."""
         if self.answer.out is None or self.answer.out[..., 0].size < FITTED:
             return math.inf
-        self.effort += 1 + self.work / PRODUCTS
         with np.errstate(all="ignore"):
             outcome = forward(arguments, self.call.q, self.call.k, self.call.v)
             return float(np.nansum((self.answer.out - self._declared_out(outcome)) ** 2))
