@@ -17,11 +17,9 @@ Compare = Callable[[AuditedCall], Finding | bool]
 
 def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result]:
     """Results for one argument of the calls: whether it is what the layers declare, and whether outputs match it."""
-    answers = list(_explained(name, run))
-    if compare is not None:
-        answers += map(compare, run.calls)
-    read = sum(answer is True for answer in answers[: len(run.calls)])
-    of = sum(answer is True for answer in answers[len(run.calls) :])
+    explained = list(_explained(name, run))
+    compared = [] if compare is None else [compare(audited) for audited in run.calls]
+    read, of = explained.count(True), compared.count(True)
     matches, has = "matches" if read == 1 else "match", "has" if of == 1 else "have"
     measured = [f"{read} of {counted(len(run.calls), 'output')} {matches} the arguments of the call"] if read else []
     measured += [f"{counted(of, 'call')} {has} the arguments that the layer declares"] if of else []
@@ -37,7 +35,7 @@ def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result
         )
     yield from concluded(
         name,
-        [answer for answer in answers if isinstance(answer, Finding)],
+        [answer for answer in explained + compared if isinstance(answer, Finding)],
         read + of,
         "; ".join(measured),
         "no values and outputs were recorded, and no layer declares this argument",
@@ -47,7 +45,7 @@ def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result
 def output(run: AuditedRun) -> Iterator[Result]:
     """Outputs that no known mistake explains."""
     answers = list(_unexplained(run))
-    read = sum(answer is True for answer in answers)
+    read = answers.count(True)
     measured = f"{read} of {len(run.calls)} outputs are softmax(scores) · v, or a known mistake explains them"
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     yield from concluded("output", findings, read, measured, "no values and outputs were recorded")
