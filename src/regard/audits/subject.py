@@ -247,6 +247,12 @@ class Subject:
                 made[self.mask.name] = self._all_real().to(given.dtype)
         return made
 
+    @property
+    def unmasked(self) -> dict[str, dict[str, Any]]:
+        """The inputs without the padding mask, by what they are in words."""
+        required = self.mask is not None and self.mask.name in self.required
+        return {"with a mask of real tokens" if required else "without a mask": self.without_mask()}
+
     @functools.cached_property
     def of_sequence(self) -> frozenset[str]:
         """The inputs that have one entry for each position of the sequence."""
@@ -406,6 +412,14 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
+
+
+def named(inputs: Any) -> dict[str, Any]:
+    """Inputs by name; those that are given in order have their numbers as names."""
+    if isinstance(inputs, Mapping):
+        return {str(name): part for name, part in inputs.items()}
+    parts = inputs if isinstance(inputs, list | tuple) else [inputs]
+    return {str(number): part for number, part in enumerate(parts)}
 
 
 def positions_first(model: Any) -> bool:

@@ -184,7 +184,7 @@ class ObservedAnswer(Observed):
 
     def _declared_lse(self, outcome: Outcome) -> np.ndarray:
         """The lse, with the one of fully masked rows that the conventions state."""
-        lse = in_range(outcome.lse, np.float64 if self.call.dtype == np.float64 else np.float32)
+        lse = in_range(outcome.lse, self.arguments.real)
         if self.conventions.empty_lse == "-inf" or self.answer.lse is None:
             return lse
         return np.where(np.isneginf(lse), np.inf if self.conventions.empty_lse == "inf" else self.answer.lse, lse)

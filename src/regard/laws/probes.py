@@ -151,7 +151,7 @@ def answer_of(mistakes: Iterable[Mistake], probe: Probe) -> Answer:
         return Answer(
             status="ok",
             out=_rounded(outcome.out, call.dtype),
-            lse=_rounded(outcome.lse, np.float64 if call.dtype == np.float64 else np.float32),
+            lse=_rounded(outcome.lse, arguments.real),
             gradients={role: _rounded(part, call.dtype) for role, part in gradients.items()},
             dtype=str(call.dtype),
         )

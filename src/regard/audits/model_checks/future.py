@@ -27,10 +27,7 @@ def future_leak(subject: Subject) -> Finding | Passed:
         raise NotApplicable(ONE_TOKEN)
     if not subject.rows(subject.outputs):
         raise NotApplicable("no output has a row for each position")
-    required = subject.mask is not None and subject.mask.name in subject.required
-    ways: dict[str, Mapping[str, Any]] = {
-        "with a mask of real tokens" if required else "without a mask": subject.without_mask()
-    }
+    ways = subject.unmasked
     if subject.mask is not None and subject.mask.of == subject.sequence and subject.can_be_padded:
         ways["with padding"] = subject.padded(right=ADDED)
     if subject.is_transformers and {"use_cache", "past_key_values"} <= subject.parameters:

@@ -63,8 +63,7 @@ def _differences(subject: Subject, name: str, other: str) -> dict[str, Differenc
     ways: dict[str, Mapping[str, Any]] = {"as given": subject.inputs}
     if subject.mask is not None:
         if subject.mask.name in subject.inputs:
-            required = subject.mask.name in subject.required
-            ways["with a mask of real tokens" if required else "without a mask"] = subject.without_mask()
+            ways |= subject.unmasked
         if subject.can_be_padded:
             ways["with padding"] = subject.padded(right=ADDED)
     here = {way: subject.run(inputs) for way, inputs in ways.items()}
