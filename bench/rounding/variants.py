@@ -92,7 +92,7 @@ def needed(case: Call, adapter: Adapter | None = None) -> dict[str, dict[str, fl
 
     @cache
     def of_gradients(step: int) -> dict[str, np.ndarray]:
-        return gradient_bounds(arguments, outcome, case, dict.fromkeys(CONSTANTS, STEP**step))
+        return gradient_bounds(arguments, outcome, case, gradients, dict.fromkeys(CONSTANTS, STEP**step))
 
     def right(what: str, got: np.ndarray, step: int) -> bool:
         return compare(got, expected[what], (of_gradients if what in gradients else of_results)(step)[what])[0]

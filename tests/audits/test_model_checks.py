@@ -8,7 +8,7 @@ import torch
 
 from bench.audit_alarms.written import Attention
 from regard.audits import audit
-from regard.audits.checks import CHECKS, ModelCheck, RuleCheck, RunCheck, names
+from regard.audits.checks import CHECKS, ModelCheck, RunCheck, names, rule_check
 from regard.audits.finding import Passed
 from regard.lens.look import look
 from tests.audits.small_audits import audited, checked
@@ -299,8 +299,8 @@ def test_a_check_is_one_line_in_one_table(table):
     whose fault would only be found again is left out.
     """
     table.append(RunCheck("toy-run", lambda run: [Passed("toy-run", f"{len(run.calls)} calls")]))
-    table.append(RuleCheck("toy-rule", lambda audited: True))
-    table.append(ModelCheck("toy-model", lambda subject: [Passed("toy-model", f"{subject.length} positions")]))
+    table.append(rule_check("toy-rule", lambda audited: True))
+    table.append(ModelCheck("toy-model", lambda subject: Passed("toy-model", f"{subject.length} positions")))
     table.append(ModelCheck("toy-after", lambda subject: [][1], after=("future-leak",)))
 
     model = Small(sees_all)

@@ -16,7 +16,7 @@ from regard.laws.catalog import CATALOG
 from regard.laws.expected import compared_gradients
 from regard.laws.expected import expected as law_of
 from regard.laws.forward import forward, meaning
-from regard.laws.probes import answer_of, mistaken, probes
+from regard.laws.probes import answer_of, probes
 
 EVERY = tuple(FLOATS)
 INF, NAN = np.inf, np.nan
@@ -29,8 +29,9 @@ def judged(given):
     expected = dict(zip(("out", "lse", "weights"), outcome))
     bounds = bound(arguments, outcome, given)._asdict()
     if given.dout is not None:
-        expected |= backward(arguments, given.q, given.k, given.v, given.dout, given.dlse)
-        bounds |= gradient_bounds(arguments, outcome, given)
+        gradients = backward(arguments, given.q, given.k, given.v, given.dout, given.dlse)
+        expected |= gradients
+        bounds |= gradient_bounds(arguments, outcome, given, gradients)
     return arguments, outcome, expected, bounds
 
 
@@ -227,7 +228,7 @@ def test_every_known_mistake_is_rejected_in_every_dtype(dtype):
 
     def rejected(*mistakes):
         for probe, wanted in asked:
-            answer = answer_of(mistaken(*mistakes), probe)
+            answer = answer_of(mistakes, probe)
             right = wanted.judge(answer).right
             if not right or (answer.gradients and not compared_gradients(probe.call, probe.conventions, answer).right):
                 return True

@@ -12,7 +12,7 @@ from regard.laws.expected import expected
 from regard.laws.explain import EFFORT, explain
 from regard.laws.mistakes.scores import scaled
 from regard.laws.observed import ObservedAnswer
-from regard.laws.probes import Probe, answer_of, mistaken
+from regard.laws.probes import Probe, answer_of
 
 ADAPTER = Adapter()
 
@@ -50,7 +50,7 @@ def observed(id, call, answer, conventions=ADAPTER):
 
 def answered(call, *mistakes, noise=0.0, conventions=ADAPTER, id="", **changes):
     """The answer with these mistakes, with some share of the bound as noise, and whether it is right."""
-    right, answer = expected(call, ADAPTER), answer_of(mistaken(*mistakes), Probe("", "", call))
+    right, answer = expected(call, ADAPTER), answer_of(mistakes, Probe("", "", call))
     bound = np.where(np.isfinite(right.bounds.out), right.bounds.out, 0)
     signs = np.random.default_rng(0).choice([-1, 1], bound.shape)
     out = (answer.out + noise * signs * bound).astype(call.dtype).astype(np.float64)

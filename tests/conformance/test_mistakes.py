@@ -8,10 +8,11 @@ from regard.laws.call import Call
 from regard.laws.catalog import CATALOG, of_name
 from regard.laws.forward import forward, meaning
 from regard.laws.matrix import CLASSES, EVERYTHING, ORDINARY, OUTPUT, RIGHT
-from regard.laws.probes import answer_of, mistaken, probes
+from regard.laws.probes import answer_of, probes
 from tests.support import import_graph
 
 NAMES = [mistake.name for mistake in CATALOG]
+UNUSUAL = ("large", "low", "apart", "nan-values", "nan-keys")  # probes whose numbers usual models do not have
 
 
 def _every(probe):
@@ -27,7 +28,7 @@ def _plain(probe):
 
 
 def _ordinary(probe):
-    return _plain(probe) and probe.ordinary
+    return _plain(probe) and probe.id not in UNUSUAL
 
 
 # Which mistakes are compared: those that show on some of these probes. Whether more than the output is compared, and on
@@ -44,8 +45,8 @@ def classes():
 
     Mistakes that only show in results or arguments which a comparison leaves out are not in its classes.
     """
-    right = _answers(mistaken())
-    answers = {mistake.name: _answers(mistaken(mistake)) for mistake in CATALOG}
+    right = _answers()
+    answers = {mistake.name: _answers(mistake) for mistake in CATALOG}
     found = {}
     for view, (among, whole, shown) in VIEWS.items():
         groups = [(right, {RIGHT})]
@@ -61,8 +62,8 @@ def classes():
     return found
 
 
-def _answers(function):
-    return {probe.id: answer_of(function, probe) for probe in probes()}
+def _answers(*mistakes):
+    return {probe.id: answer_of(mistakes, probe) for probe in probes()}
 
 
 def _equal(one, other, which, whole):

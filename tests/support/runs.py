@@ -36,7 +36,8 @@ def run_of(*calls):
 def checks(run, module=None, names=None):
     """What the checks of a run say about it: all of them, or those named."""
     chosen = select_run_checks(names_of_checks() if names is None else names)
-    return (result for check in chosen for result in check.judge(AuditedRun(run, module)))
+    audited = AuditedRun(run, module)
+    return (result for check in chosen for result in check.judge(audited))
 
 
 def alarms(results):

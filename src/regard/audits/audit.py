@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,13 @@ from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
 from ..common.text.keywords import known_keywords
 from ..common.text.terminal_text import printable
+from ..common.text.units import counted
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
-from .checks import ModelCheck, RuleCheck, RunCheck, names, select_model_checks, select_run_checks
+from .checks import ModelCheck, RunCheck, names, select_model_checks, select_run_checks
 from .declarations import BY_CALLER
-from .difference import Incomparable
-from .finding import SEVERITIES, Finding, Passed, Result, Skipped
+from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped
 from .run_checks.audited_run import AuditedRun
 from .subject import Raised, Subject
 
@@ -78,12 +79,9 @@ class Audit:
         }
 
     def __str__(self) -> str:
-        counts = [
-            f"{number} {name}{'s' * (number != 1)}"
-            for name in SEVERITIES
-            if (number := sum(finding.severity == name for finding in self.findings))
-        ]
-        lines = [f"{self.model}: {', '.join(counts) or 'healthy'}", *map(str, self.findings)]
+        counts = Counter(finding.severity for finding in self.findings)
+        shown = ", ".join(counted(counts[name], name) for name in SEVERITIES if counts[name])
+        lines = [f"{self.model}: {shown or 'healthy'}", *map(str, self.findings)]
         lines += [f"passed: {each.check}: {each.measured}" for each in self.passed]
         lines += [f"did not apply: {each.check}: {each.reason}" for each in self.skipped]
         return "\n".join(lines)
@@ -229,24 +227,24 @@ def _model_results(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result
         faults: set[str] = set()
         for check in select_model_checks(chosen):
             blockers = [name for name in check.after if name in faults]
-            results: list[Result] = (
-                [Skipped(check.name, f"not meaningful after a fault of {blockers[0]}: fix that first")]
-                if blockers
-                else _results(check, subject)
-            )
-            faults |= {each.check for each in results if isinstance(each, Finding) and each.severity == "fault"}
-            yield from results
+            if blockers:
+                yield Skipped(check.name, f"not meaningful after a fault of {blockers[0]}: fix that first")
+                continue
+            result = _result(check, subject)
+            if isinstance(result, Finding) and result.severity == "fault":
+                faults.add(result.check)
+            yield result
         yield from _recorded_results(subject, select_run_checks(chosen))
     finally:
         for module in modes.values():
             module.training = True
 
 
-def _results(check: ModelCheck, subject: Subject) -> list[Result]:
+def _result(check: ModelCheck, subject: Subject) -> Result:
     try:
-        return list(check.judge(subject))
-    except Incomparable as error:
-        return [Skipped(check.name, str(error))]
+        return check.judge(subject)
+    except NotApplicable as error:
+        return Skipped(check.name, str(error))
     except Raised as error:  # a transformers model may need further inputs, which are only guessed: then a note
         severity = "note" if subject.is_transformers else "warning"
         measured = f"the model raised {error} (threshold: it runs, as it does with its own inputs)"
@@ -264,10 +262,10 @@ def _results(check: ModelCheck, subject: Subject) -> list[Result]:
             )
             fix = "decode two tokens with a cache, and follow the error from there; without support, refuse use_cache"
         where = subject.name
-        return [Finding(check=check.name, severity=severity, where=where, measured=measured, cause=cause, fix=fix)]
+        return Finding(check=check.name, severity=severity, where=where, measured=measured, cause=cause, fix=fix)
 
 
-def _recorded_results(subject: Subject, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:
+def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Result]:
     """Records one forward pass of the model -> the results of the checks of a recorded run."""
     if not checks:
         return
@@ -286,7 +284,7 @@ def _recorded_results(subject: Subject, checks: list[RunCheck | RuleCheck]) -> I
     yield from _run_results(AuditedRun(run, module), checks)
 
 
-def _run_results(run: AuditedRun, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:
+def _run_results(run: AuditedRun, checks: list[RunCheck]) -> Iterator[Result]:
     for check in checks:
         yield from check.judge(run)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..common.errors import refuse
-from .subject import Raised, Subject, floats
+from .subject import Raised, Subject, floats, named
 
 COMPARED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -94,8 +94,6 @@ def refuse_outputs(subject: Subject) -> None:
 
 def _tensors(inputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors among inputs, each with its name in words."""
-    if isinstance(inputs, torch.Tensor):
-        yield "the input", inputs
-    elif isinstance(inputs, Mapping | list | tuple):
-        named = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs)
-        yield from ((f"the input {name}", part) for name, part in named if isinstance(part, torch.Tensor))
+    for name, part in named(inputs).items():
+        if isinstance(part, torch.Tensor):
+            yield "the input" if part is inputs else f"the input {name}", part

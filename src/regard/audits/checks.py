@@ -25,12 +25,12 @@ from .subject import Subject
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """A check that runs a model. judge: returns the results of the check · after: names of earlier checks; if one of
-    them reports a fault, this check is skipped, because it would report the same fault again.
+    """A check that runs a model. judge: returns the result, or raises `NotApplicable` · after: names of earlier checks;
+    if one of them reports a fault, this check is skipped, because it would report the same fault again.
     """
 
     name: str
-    judge: Callable[[Subject], Iterable[Result]]
+    judge: Callable[[Subject], Result]
     after: tuple[str, ...] = ()
 
 
@@ -42,26 +42,17 @@ class RunCheck:
     judge: Callable[[AuditedRun], Iterable[Result]]
 
 
-@dataclass(frozen=True)
-class RuleCheck:
+def rule_check(name: str, compare: Compare | None = None) -> RunCheck:
     """A check of one argument of the recorded calls: whether each output follows from it and, with `compare`, whether
     it is what the layer declares. Known mistakes that list the name of this check are reported by it.
     """
+    return RunCheck(name, lambda run: rule(name, compare, run))
 
-    name: str
-    compare: Compare | None = None
-
-    def judge(self, run: AuditedRun) -> Iterable[Result]:
-        """The results for a run."""
-        return rule(self.name, self.compare, run)
-
-
-Check = ModelCheck | RunCheck | RuleCheck
 
 SOUND = ("finite", "determinism")  # without these no two runs can be compared
 
 # In the order in which they run.
-CHECKS: list[Check] = [
+CHECKS: list[ModelCheck | RunCheck] = [
     ModelCheck("training-mode", training),
     ModelCheck("finite", finite),
     ModelCheck("determinism", determinism, after=("finite",)),
@@ -71,15 +62,15 @@ CHECKS: list[Check] = [
     ModelCheck("implementation-difference", implementation_difference, after=SOUND),
     ModelCheck("cache", cache, after=(*SOUND, "future-leak")),
     ModelCheck("position-offset", position_offset, after=(*SOUND, "future-leak", "cache")),
-    RuleCheck("scale", scale),
-    RuleCheck("mask", mask),
-    RuleCheck("alignment", alignment),
-    RuleCheck("groups", groups),
-    RuleCheck("heads"),
-    RuleCheck("softcap", softcap),
-    RuleCheck("bias", bias),
-    RuleCheck("sinks", sinks),
-    RuleCheck("softmax"),
+    rule_check("scale", scale),
+    rule_check("mask", mask),
+    rule_check("alignment", alignment),
+    rule_check("groups", groups),
+    rule_check("heads"),
+    rule_check("softcap", softcap),
+    rule_check("bias", bias),
+    rule_check("sinks", sinks),
+    rule_check("softmax"),
     RunCheck("output", output),
     RunCheck("numbers", numbers),
     RunCheck("overflow", overflow),
@@ -105,6 +96,6 @@ def select_model_checks(chosen: Collection[str]) -> list[ModelCheck]:
     return [check for check in CHECKS if check.name in chosen and isinstance(check, ModelCheck)]
 
 
-def select_run_checks(chosen: Collection[str]) -> list[RunCheck | RuleCheck]:
+def select_run_checks(chosen: Collection[str]) -> list[RunCheck]:
     """The checks that read a recorded run, among those with the given names."""
-    return [check for check in CHECKS if check.name in chosen and not isinstance(check, ModelCheck)]
+    return [check for check in CHECKS if check.name in chosen and isinstance(check, RunCheck)]

@@ -29,16 +29,14 @@ OWNERS = {
 
 def of_transformers(inputs: Mapping[str, Any], parameters: frozenset[str], sequence: str | None):
     """(the padding mask of a transformers model or None, further ones) for these inputs of its forward."""
+    mask = None
     source = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
-    masks = []
     if source and "attention_mask" in parameters and _is_padding(inputs.get("attention_mask"), inputs[source]):
-        masks.append(PaddingMask("attention_mask", source))
-    further = []
-    if sequence and sequence.startswith("decoder_"):
-        own = inputs.get("decoder_attention_mask")
-        if own is not None and _is_padding(own, inputs[sequence]):
-            further.append(PaddingMask("decoder_attention_mask", sequence))
-    return (masks[0] if masks else None), tuple(further)
+        mask = PaddingMask("attention_mask", source)
+    own = inputs.get("decoder_attention_mask")
+    if own is not None and sequence and sequence.startswith("decoder_") and _is_padding(own, inputs[sequence]):
+        return mask, (PaddingMask("decoder_attention_mask", sequence),)
+    return mask, ()
 
 
 def of_module(tensors: Mapping[str, Any], arguments: Sequence[str], sequence: str | None):
@@ -144,13 +142,15 @@ def causality(model: Any, given: bool | None = None) -> tuple[bool | None, str]:
         )
     if bool(getattr(model, "can_generate", bool)()):
         return True, f"its class, which can generate ({type(model).__name__})"
-    flags = {flag for module in _modules(model) if isinstance(flag := getattr(module, "is_causal", None), bool)}
-    if flags == {True}:
+    known = flags(model, "is_causal")
+    if known == {True}:
         return True, "its attention layers (is_causal)"
-    if flags == {False}:
+    if known == {False}:
         return False, "its attention layers (is_causal is False)"
     return None, "neither the model nor the caller declares it"
 
 
-def _modules(model: Any) -> Any:
-    return model.modules() if hasattr(model, "modules") else ()
+def flags(model: Any, name: str) -> set[bool]:
+    """The values of a switch on the modules of a model."""
+    values = (getattr(module, name, None) for module in getattr(model, "modules", list)())
+    return {value for value in values if isinstance(value, bool)}

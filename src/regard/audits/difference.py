@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..common.text.terminal_text import printable
+from .finding import NotApplicable
 from .subject import Outputs, Subject
 
 ALLOWED = 8  # times the measured effect of rounding; real faults are typically thousands of times larger
-
-
-class Incomparable(Exception):
-    """Two runs that have no output in common."""
 
 
 @printable
@@ -35,6 +32,11 @@ class Difference:
         """Whether rounding cannot explain the difference."""
         return not self.size <= self.allowed
 
+    @property
+    def row(self) -> int | None:
+        """The first position that exceeds the threshold."""
+        return self.rows[0] if self.rows else None
+
     def __str__(self) -> str:
         return f"{self.output} changes by {self.size:.2g} (threshold, from rounding: {self.allowed:.1g})"
 
@@ -53,12 +55,22 @@ def difference(subject: Subject, actual: Outputs, expected: Outputs) -> Differen
     """
     expected = {name: part for name, part in expected.items() if name in actual and actual[name].shape == part.shape}
     if not expected:
-        raise Incomparable("no output has the same shape in both runs")
-    quick = _largest(actual, expected, subject.rounding)
-    return _largest(actual, expected, subject.rare_rounding) if quick.significant else quick
+        raise NotApplicable("no output has the same shape in both runs")
+    quick = _compare(actual, expected, subject.rounding)
+    return _compare(actual, expected, subject.rare_rounding) if quick.significant else quick
 
 
-def _largest(actual: Outputs, expected: Outputs, rounding: Mapping[str, float]) -> Difference:
+def largest(differences: Iterable[Difference]) -> Difference:
+    """The largest of several differences, in absolute size."""
+    return max(differences, key=lambda each: each.size)
+
+
+def not_by_chance(differences: Iterable[Difference]) -> Difference:
+    """Of the differences that several random replacements cause: one that is not significant, if there is any."""
+    return min(differences, key=lambda each: each.significant)
+
+
+def _compare(actual: Outputs, expected: Outputs, rounding: Mapping[str, float]) -> Difference:
     import torch
 
     differences = []

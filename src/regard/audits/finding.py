@@ -77,4 +77,8 @@ class Skipped:
     reason: str
 
 
+class NotApplicable(Exception):
+    """A check of a model does not apply. The message is the reason."""
+
+
 Result = Finding | Passed | Skipped

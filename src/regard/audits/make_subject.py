@@ -10,7 +10,7 @@ from typing import Any
 from ..common.errors import Refused, first_line, refuse
 from ..common.text.characters import clipped
 from .declarations import PADDING_MASKS, argument, causality, is_mask_or_bias, of_module, of_transformers
-from .subject import Subject, positions_first, seeded
+from .subject import Subject, named, positions_first, seeded
 
 # Lengths of random inputs, for an encoder or a decoder-only model, and for the decoder of an encoder–decoder model.
 # Both are prime, so that no other axis has the same length.
@@ -46,15 +46,6 @@ def from_transformers(
     parameters = frozenset(inspect.signature(model.forward).parameters)
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     ids = _ordinary_tokens(model, tokenizer)
-    declared, causal_source = causality(model, causal)
-    rest = {
-        "ids": ids,
-        "causal": declared,
-        "causal_source": causal_source,
-        "parameters": parameters,
-        "is_transformers": True,
-        "pad": _padding_token(model, tokenizer),
-    }
     if text is not None and inputs is not None:
         raise refuse(
             "audit",
@@ -73,7 +64,7 @@ def from_transformers(
         )
     candidates: Iterable[dict[str, Any]] = _random_inputs(model, parameters, ids)
     if inputs is not None or text is not None:
-        given = _named(inputs) if text is None else _tokenized(tokenizer, text, parameters)
+        given = named(inputs) if text is None else _tokenized(tokenizer, text, parameters)
         candidates = _with_decoder(model, given, parameters, ids)
     errors: list[Exception] = []
     for candidate in candidates:
@@ -83,21 +74,27 @@ def from_transformers(
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
             raise _several_entries(sequence, moved[sequence])
         mask, further = of_transformers(moved, parameters, sequence)
-        more: dict[str, Any] = {"fixed": fixed | others}
+        declared, source = causality(model, causal)
         if _lacks_decoder_input(moved, parameters):  # the decoder reads a copy of the input, and so its padding
             mask = None
             if causal is None:
-                more |= {"causal": None, "causal_source": "the model makes the input of its decoder itself"}
+                declared, source = None, "the model makes the input of its decoder itself"
         else:
             moved.pop("labels", None)  # for the loss, which is not compared; their length would be that of one run only
         subject = Subject(
             model=model,
             name=name or type(model).__name__,
             inputs=moved,
+            fixed=fixed | others,
             sequence=sequence,
             mask=mask,
             further_masks=further,
-            **(rest | more),
+            ids=ids,
+            pad=_padding_token(model, tokenizer),
+            causal=declared,
+            causal_source=source,
+            parameters=parameters,
+            is_transformers=True,
         )
         try:
             subject.run(subject.inputs)
@@ -127,7 +124,7 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     """
     import torch
 
-    given = _named(inputs)
+    given = named(inputs)
     name = name or getattr(module, "__name__", type(module).__name__)
     tensors = {key: part for key, part in given.items() if isinstance(part, torch.Tensor)}
     if not tensors:
@@ -211,13 +208,6 @@ def _several_entries(name: str, part, transposed: bool = False) -> Refused:
     return refuse(
         "audit", "several batch entries", f"{name} of shape {tuple(part.shape)}", "one entry: (1, positions, …)", fix
     )
-
-
-def _named(inputs) -> dict[str, Any]:
-    if isinstance(inputs, Mapping):
-        return {str(name): part for name, part in inputs.items()}
-    parts = inputs if isinstance(inputs, list | tuple) else [inputs]
-    return {str(number): part for number, part in enumerate(parts)}
 
 
 def _tokenized(tokenizer, text: str, parameters: frozenset[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,43 +47,26 @@ def _owners(model: Any) -> Iterator[Any]:
 def _saved(owner: Any) -> Iterator[Callable[[], None]]:
     """What restores the attributes of an object: which it had, the contents of its containers, and its buffers."""
     attributes = vars(owner)
-    yield _contents(attributes)
-    for value in attributes.values():
-        if type(value) in CONTAINERS:
-            yield _contents(value)
+    for held in (attributes, *(value for value in attributes.values() if type(value) in CONTAINERS)):
+        yield partial(_refill, held, held.copy())
     for weight in (attributes.get("_parameters") or {}).values():
         if weight is not None:
-            yield _same_tensor(weight)
+            yield partial(_point_to, weight, weight.data)
     for buffer in (attributes.get("_buffers") or {}).values():
         if buffer is not None:
-            yield _values(buffer)
+            yield partial(_copy_back, buffer, buffer.detach().clone(), buffer._version)
 
 
-def _contents(held: Any) -> Callable[[], None]:
-    before = held.copy()
-
-    def restore() -> None:
-        held.clear()
-        (held.update if hasattr(held, "update") else held.extend)(before)
-
-    return restore
+def _refill(held: Any, before: Any) -> None:
+    held.clear()
+    (held.update if hasattr(held, "update") else held.extend)(before)
 
 
-def _same_tensor(weight: Any) -> Callable[[], None]:
-    before = weight.data
-
-    def restore() -> None:
-        if weight.dtype != before.dtype or weight.data_ptr() != before.data_ptr():
-            weight.data = before
-
-    return restore
+def _point_to(weight: Any, before: Any) -> None:
+    if weight.dtype != before.dtype or weight.data_ptr() != before.data_ptr():
+        weight.data = before
 
 
-def _values(buffer: Any) -> Callable[[], None]:
-    before, version = buffer.detach().clone(), buffer._version
-
-    def restore() -> None:
-        if buffer._version != version:
-            buffer.detach().copy_(before)
-
-    return restore
+def _copy_back(buffer: Any, before: Any, version: int) -> None:
+    if buffer._version != version:
+        buffer.detach().copy_(before)

@@ -189,13 +189,10 @@ class Subject:
         """The shapes of the outputs, for the given sequence and for shorter ones."""
         given, source = self._shapes_of(self.inputs), None
         if self.mask is not None and self.mask.of != self.sequence:
-            along = {name for name, part in self.inputs.items() if self._is_along(name, part)}
-            source = self._shapes_along(along, self.inputs[self.mask.of].shape[1], given)
-        main = self.inputs.get(self.sequence or "")
-        along = {name for name, part in self.inputs.items() if main is not None and self.of_sequence(name, part, main)}
-        return replace(self._shapes_along(along, self.length, given), source=source)
+            source = self._shapes_along(self._along, self.inputs[self.mask.of].shape[1], given)
+        return replace(self._shapes_along(self.of_sequence, self.length, given), source=source)
 
-    def _shapes_along(self, along: set[str], length: int, given: Shapes) -> OutputShapes:
+    def _shapes_along(self, along: frozenset[str], length: int, given: Shapes) -> OutputShapes:
         """The shapes for the first positions of some inputs, which are almost all, and half of them."""
         shorter = []
         for count in sorted({length - 1, length // 2} - {-1, 0, length}):
@@ -220,12 +217,12 @@ class Subject:
         masks = [mask for mask in self.masks if mask.of == self.sequence and mask.name in self.inputs]
         if not masks or self.sequence is None:
             return self
-        main, removed = self.inputs[self.sequence], {mask.name for mask in masks}
+        removed = {mask.name for mask in masks}
         real = (self.inputs[masks[0].name][0] != masks[0].padding).nonzero().flatten()
         return replace(
             self,
             inputs={
-                name: part[:, real.to(part.device)] if self.of_sequence(name, part, main) else part
+                name: part[:, real.to(part.device)] if name in self.of_sequence else part
                 for name, part in self.inputs.items()
                 if name not in removed
             },
@@ -250,22 +247,34 @@ class Subject:
                 made[self.mask.name] = self._all_real().to(given.dtype)
         return made
 
-    def of_sequence(self, name: str, part, main) -> bool:
-        """Whether an input has one entry for each position of the sequence `main`."""
-        if str(self.sequence).startswith("decoder_"):
-            return name.startswith("decoder_") and part.shape[:2] == main.shape[:2]
-        return part.ndim > 1 and part.shape[:2] == main.shape[:2] and not name.startswith("decoder_")
+    @property
+    def unmasked(self) -> dict[str, dict[str, Any]]:
+        """The inputs without the padding mask, by what they are in words."""
+        required = self.mask is not None and self.mask.name in self.required
+        return {"with a mask of real tokens" if required else "without a mask": self.without_mask()}
+
+    @functools.cached_property
+    def of_sequence(self) -> frozenset[str]:
+        """The inputs that have one entry for each position of the sequence."""
+        if self.sequence is None:
+            return frozenset()
+        named = _names_with(self.inputs, self.inputs[self.sequence].shape[:2])
+        return frozenset(name for name in named if name.startswith("decoder_") == self._decodes)
+
+    @property
+    def _decodes(self) -> bool:
+        """Whether the sequence is that of a decoder, beside that of its encoder."""
+        return str(self.sequence).startswith("decoder_")
 
     def rows(self, outputs: Outputs, length: int | None = None) -> Outputs:
         """The outputs with one row per position, which means that axis 1 has the length of the sequence. Outputs of an
         encoder have rows of its own sequence.
         """
         length = self.length if length is None else length
-        decoder = (self.sequence or "").startswith("decoder_")
         return {
             name: part
             for name, part in outputs.items()
-            if part.ndim > 1 and part.shape[1] == length and not (decoder and name.startswith("encoder_"))
+            if part.ndim > 1 and part.shape[1] == length and not (self._decodes and name.startswith("encoder_"))
             if name not in self.shapes.given or self.shapes.has_rows(name)
         }
 
@@ -301,17 +310,11 @@ class Subject:
         import torch
 
         assert self.mask is not None
-        made = dict(self.inputs)
-        for name in (self.mask.name, *self.mask.others):
-            made.setdefault(name, self._all_real())
-        for name, part in made.items():
-            if not self._is_along(name, part):
-                continue
+        made = self._with_masks()
+        for name in self._along:
+            part = made[name]
             value = self._padding_values.get(name, self.pad if name == self.mask.of else 0)
-            ends = [
-                torch.full((1, count, *part.shape[2:]), value, dtype=part.dtype, device=part.device)
-                for count in (left, right)
-            ]
+            ends = [part.new_full((1, count, *part.shape[2:]), value) for count in (left, right)]
             if turn is not None and self._is_content(name, part):
                 ends = [self.redrawn(end, turn, part) for end in ends]
             made[name] = torch.cat([ends[0], part, ends[1]], 1)
@@ -337,34 +340,41 @@ class Subject:
         """The inputs with two of their positions masked as padding, where none can be added; these positions contain
         random values where `turn` is given.
         """
-        assert self.mask is not None
-        made, length = dict(self.inputs), self.inputs[self.mask.of].shape[1]
-        at = [length // 3, 2 * length // 3]  # apart, so that a narrow window sees other keys, too
-        for name in (self.mask.name, *self.mask.others):
-            made.setdefault(name, self._all_real())
-        for name, part in made.items():
-            if name in self._padding_values and self._is_along(name, part):
-                made[name] = part.clone()
-                made[name][:, at] = self._padding_values[name]
+        made, at = self._with_masks(), self.within
+        for name in self._along:
+            part = made[name] = made[name].clone()
+            if name in self._padding_values:
+                part[:, at] = self._padding_values[name]
             elif turn is not None and self._is_content(name, part):
-                made[name] = part.clone()
-                made[name][:, at] = self.redrawn(part[:, at], turn, part)
+                part[:, at] = self.redrawn(part[:, at], turn, part)
         return made
 
-    def _is_along(self, name: str, part) -> bool:
-        """Whether an input has the positions that the padding mask is about."""
+    @property
+    def within(self) -> list[int]:
+        """The positions that `padded_within` masks: apart, so that a narrow window sees other keys, too."""
         assert self.mask is not None
-        along = self.mask.along
-        if part.ndim < 2 or part.shape[:2] != self.inputs[self.mask.of].shape[:2] or name.startswith("decoder_"):
-            return False
-        return along is None or name in along
+        length = self.inputs[self.mask.of].shape[1]
+        return [length // 3, 2 * length // 3]
+
+    @functools.cached_property
+    def _along(self) -> frozenset[str]:
+        """The inputs that have the positions that the padding mask is about, with the masks that can be added."""
+        assert self.mask is not None
+        named = _names_with(self.inputs, self.inputs[self.mask.of].shape[:2])
+        every = {name for name in named if not name.startswith("decoder_")} | (
+            self._with_masks().keys() - self.inputs.keys()
+        )
+        return frozenset(every if self.mask.along is None else every & self.mask.along)
+
+    def _with_masks(self) -> dict[str, Any]:
+        """The inputs with every padding mask over the same positions; those that are not given mark no padding."""
+        assert self.mask is not None
+        return {**dict.fromkeys((self.mask.name, *self.mask.others), self._all_real()), **self.inputs}
 
     def _is_content(self, name: str, part) -> bool:
-        """Whether padding of this input contains values that a mask has to hide."""
+        """Whether padding of an input along the mask contains values that the mask has to hide."""
         assert self.mask is not None
-        return self._is_along(name, part) and (
-            name == self.mask.of or (part.is_floating_point() and part.ndim > 2 and self.mask.along is not None)
-        )
+        return name == self.mask.of or (part.is_floating_point() and part.ndim > 2 and self.mask.along is not None)
 
     @functools.cached_property
     def _padding_values(self) -> dict[str, bool | float]:
@@ -377,7 +387,12 @@ class Subject:
 
         assert self.mask is not None
         main = self.inputs[self.mask.of]
-        return torch.full(main.shape[:2], self.mask.real, dtype=_dtype(self.mask.real), device=main.device)
+        return torch.full(main.shape[:2], self.mask.real, device=main.device)
+
+
+def _names_with(inputs: Mapping[str, Any], shape: tuple[int, ...]) -> set[str]:
+    """The inputs whose first two axes have these sizes."""
+    return {name for name, part in inputs.items() if part.ndim > 1 and part.shape[:2] == shape}
 
 
 @contextlib.contextmanager
@@ -397,6 +412,14 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
+
+
+def named(inputs: Any) -> dict[str, Any]:
+    """Inputs by name; those that are given in order have their numbers as names."""
+    if isinstance(inputs, Mapping):
+        return {str(name): part for name, part in inputs.items()}
+    parts = inputs if isinstance(inputs, list | tuple) else [inputs]
+    return {str(number): part for number, part in enumerate(parts)}
 
 
 def positions_first(model: Any) -> bool:
@@ -420,9 +443,3 @@ def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value):
             yield from floats(part, f"{name}[{number}]")
-
-
-def _dtype(value: bool | float):
-    import torch
-
-    return torch.bool if isinstance(value, bool) else torch.long if isinstance(value, int) else torch.float32

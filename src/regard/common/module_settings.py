@@ -25,7 +25,7 @@ class LayerSettings:
 
     scale: float | None
     softcap: float | None
-    window: float | None
+    window: Any
     configured_window: Any
     groups: float | None
     causal: bool | None

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..common.errors import Refused
-from ..laws.bound import gradient_bounds
 from ..laws.call import Answer, Call
 from ..laws.catalog import of_name
-from ..laws.expected import expected
+from ..laws.expected import expected, expected_gradients
 from ..laws.explain import Explanation, explain
-from ..laws.forward import meaning
 from ..laws.mistake import Mistake
 from ..laws.observed import ObservedAnswer
 from .cases.case import Case, Limits, Result
@@ -296,10 +294,9 @@ def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswe
     for result in results:
         call, answer = result.call, result.answer
         assert answer is not None
-        right = expected(call, adapter)
-        bounds = right.bounds._asdict()
+        bounds = expected(call, adapter).bounds._asdict()
         if call.dout is not None:
-            bounds |= gradient_bounds(meaning(call, adapter), right.outcome, call)
+            bounds |= expected_gradients(call, adapter)[1]
         observed.append(ObservedAnswer(result.case.id, call, answer, adapter, bounds))
     return observed
 

@@ -16,6 +16,8 @@ from .forward import forward, on_heads, variables
 
 STEP = 1e-5  # of finite differences: their error is about its square
 
+STEPS = ("inputs", "product", "to_weights", "to_output", "to_lse", "finish", "added")  # of `Arguments`, forward
+
 Array = np.ndarray
 
 
@@ -35,26 +37,20 @@ def backward(
 
 def derived(arguments: Arguments) -> bool:
     """Whether the steps of the forward pass are those of the law, whose derivatives are known."""
-    return (
-        arguments.inputs is usual.same_inputs
-        and arguments.product is usual.product
-        and arguments.to_weights is usual.masked_softmax
-        and arguments.to_output is usual.weighted_sum
-        and arguments.to_lse is usual.lse
-        and arguments.finish is usual.as_it_is
-        and arguments.added is usual.nothing
-    )
+    return all(getattr(arguments, step) is getattr(Arguments, step) for step in STEPS)
 
 
 def _exact(arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array) -> dict[str, Array]:
     """dS = P ∘ (dP − δ + dlse), with dP = dout vᵀ and δ = Σ dout · out."""
     steps = arguments.backward
-    given = arguments.recomputed(arguments) if arguments.recomputed else arguments
     with np.errstate(all="ignore"):
-        outcome = forward(given, q, k, v)
+        outcome, given = forward(arguments, q, k, v), arguments
+        delta = (dout * outcome.out).sum(-1)
+        if arguments.recomputed:
+            given = arguments.recomputed(arguments)
+            outcome = forward(given, q, k, v)
         keys, values = on_heads(given, q, k, v)
         allowed, weights = outcome.allowed, outcome.weights
-        delta = (dout * forward(arguments, q, k, v).out).sum(-1)
         ds = steps.only_allowed(steps.through_softmax(weights, dout @ values.swapaxes(-1, -2), delta, dlse), allowed)
         found: dict[str, Array] = {}
         dlogits = ds

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .arguments import Arguments, summed_over_heads, summed_over_shape
-from .backward import backward
 from .call import Call
 from .forward import Outcome
 from .rounding import Rounding, Units, finite, units_of
@@ -240,15 +239,17 @@ class GradientErrors:
 
 
 def gradient_bounds(
-    arguments: Arguments, outcome: Outcome, call: Call, constants: Mapping[str, float] = CONSTANTS
+    arguments: Arguments,
+    outcome: Outcome,
+    call: Call,
+    gradients: Mapping[str, np.ndarray],
+    constants: Mapping[str, float] = CONSTANTS,
 ) -> dict[str, np.ndarray]:
-    """The largest errors of the gradients of a right implementation, by role and in the shapes of `backward`.
+    """The largest errors of these gradients of the law in a right implementation, by role.
 
     With P the weights, dP = dout·v, δ = Σ P dP and dS = P (dP − δ + dlse), errors reach the gradients as
     Σ (ΔP |dP − δ + dlse| + P (Δ(dP) + Δδ)) |k|, so that what cancels between dP and δ is allowed for.
     """
-    assert call.dout is not None
-    gradients = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
     last = units_of(call.dtype).one
     with np.errstate(all="ignore"):
         errors = shared(arguments, outcome, call, [constants[role] for role in gradients])

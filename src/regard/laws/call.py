@@ -36,6 +36,9 @@ class Conventions:
         return False
 
 
+# The roles of the arguments of a call besides q, k and v.
+ROLES = ("mask", "bias", "causal", "window", "lengths", "scale", "softcap", "sinks", "dropout")
+
 # The axes of the arrays of a call and of its results, by the names of `Call.dims`.
 AXES = {"q": "BHQD", "k": "BGKD", "v": "BGKE", "out": "BHQE", "lse": "BHQ", "weights": "BHQK"}
 
@@ -94,18 +97,7 @@ class Call:
 
     def uses(self) -> tuple[str, ...]:
         """The roles of the arguments that this call passes, besides q, k and v."""
-        roles: dict[str, Any] = {
-            "mask": self.mask,
-            "bias": self.bias,
-            "causal": self.causal or None,
-            "window": self.window,
-            "lengths": self.lengths,
-            "scale": self.scale,
-            "softcap": self.softcap,
-            "sinks": self.sinks,
-            "dropout": self.dropout,
-        }
-        return tuple(role for role, value in roles.items() if value is not None)
+        return tuple(role for role in ROLES if (value := getattr(self, role)) is not None and value is not False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from .backward import backward
 from .bound import Bounds, bound, compare, gradient_bounds
 from .call import Answer, Call, Conventions
-from .forward import Outcome, forward, meaning
+from .forward import forward, meaning
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,6 @@ class Expected:
     bounds: Bounds
     promised: np.ndarray
     promised_lse: np.ndarray
-    outcome: Outcome
 
     def judge(self, answer: Answer) -> Comparison:
         """The worst place of an answer."""
@@ -93,7 +92,7 @@ def expected(call: Call, conventions: Conventions) -> Expected:
         out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, conventions)
         if conventions.empty_lse == "inf" and call.sinks is None:
             lse = np.where(empty, np.inf, lse)
-    return Expected(out, lse, weights, bounds, promised, promised_lse, outcome)
+    return Expected(out, lse, weights, bounds, promised, promised_lse)
 
 
 def compared_gradients(call: Call, conventions: Conventions, answer: Answer) -> Comparison:
@@ -112,7 +111,7 @@ def expected_gradients(call: Call, conventions: Conventions) -> tuple[dict[str, 
     arguments = meaning(call, conventions)
     outcome = forward(arguments, call.q, call.k, call.v)
     wanted = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
-    return wanted, gradient_bounds(arguments, outcome, call)
+    return wanted, gradient_bounds(arguments, outcome, call, wanted)
 
 
 def _held(call: Call, conventions: Conventions) -> np.ndarray:

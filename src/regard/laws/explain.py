@@ -87,7 +87,6 @@ class _Search:
         self.left = sorted((seen for seen in wrong if seen.answered), key=lambda seen: seen.work)
         self.right = sorted((seen for seen in right if seen.answered), key=lambda seen: seen.work)
         self.groups: list[tuple[Mistakes, tuple[str, ...], list[Observed]]] = []
-        self.effort = 0.0
 
     def singles(self) -> None:
         """Explains calls by one mistake each."""
@@ -121,14 +120,7 @@ class _Search:
         self.left = sorted(skipped + self.left, key=lambda seen: seen.work)
 
     def _spent(self, patience: int = 1) -> bool:
-        return self.effort > patience * EFFORT
-
-    def _gives(self, mistakes: Mistakes, seen: Observed) -> bool:
-        """Whether mistakes explain a call."""
-        before = seen.effort
-        explained = seen.explained(mistakes)
-        self.effort += seen.effort - before
-        return explained
+        return sum(seen.effort for seen in (*self.wrong, *self.right)) > patience * EFFORT
 
     def _agreeing(self, start: Observed, tried: Iterable[Mistakes], patience: int = 1) -> list[Mistakes]:
         """Those that explain a call, or all of them together, as far as the effort allows."""
@@ -137,7 +129,7 @@ class _Search:
         for mistakes in tried:
             if self._spent(patience):
                 break
-            if all(self._gives(mistakes, seen) for seen in calls):
+            if all(seen.explained(mistakes) for seen in calls):
                 agreeing.append(mistakes)
         return agreeing
 
@@ -162,7 +154,7 @@ class _Search:
         for number, mistakes in enumerate(choices):
             if rated and self._spent(PATIENCE):
                 break
-            cases = [seen for seen in near if seen is start or self._gives(mistakes, seen)]
+            cases = [seen for seen in near if seen is start or seen.explained(mistakes)]
             if not self._contradicted(mistakes, start):
                 rated.append((-len(cases), number, mistakes, cases))
         if not rated:
@@ -174,7 +166,7 @@ class _Search:
             for _, _, other, theirs in rated[1:]
             if {id(seen) for seen in theirs} >= {id(seen) for seen in cases}
         ]
-        far = [seen for seen in self.left if seen.work > WORK and seen is not start and self._gives(best, seen)]
+        far = [seen for seen in self.left if seen.work > WORK and seen is not start and seen.explained(best)]
         self.groups.append((best, tuple(alike), cases + far))
         gone = {id(seen) for seen in cases + far}
         self.left = [seen for seen in self.left if id(seen) not in gone]
@@ -186,10 +178,8 @@ class _Search:
         """
         for seen in self.right:
             if seen.work <= WORK and seen.arguments.keys >= min(start.arguments.keys, MANY):
-                arguments, before = seen.mistaken(mistakes), seen.effort
-                contradicted = arguments is not None and seen.contradicts(arguments)
-                self.effort += seen.effort - before
-                if contradicted:
+                arguments = seen.mistaken(mistakes)
+                if arguments is not None and seen.contradicts(arguments):
                     return True
         return False
 

@@ -93,35 +93,35 @@ def variables(arguments: Arguments, q: np.ndarray, keys: np.ndarray) -> dict[str
 def meaning(call: Call, conventions: Conventions) -> Arguments:
     """The arguments of the law for a call of a function with these conventions."""
     B, H, G, Q, K, D = (call.dims[name] for name in "BHGQKD")
+    start = 0 if conventions.causal == "top-left" else K - Q
     masks: dict[str, Expr] = {}
     if call.mask is not None:
-        masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", _start(conventions, Q, K))
+        masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", start)
     here: Expr = query
     if conventions.packed and conventions.causal == "bottom-right" and call.lengths is not None:
-        here = (
-            query - table(K - np.asarray(call.lengths), "missing")[batch]
-        )  # the last row is at the last key that exists
+        # The last row is at the last key that exists.
+        here = query - table(K - np.asarray(call.lengths), "missing")[batch]
     if call.causal or "causal" in conventions.always:
         masks["causal"] = causal() if here is query else key <= here
     if call.window is not None:
         masks["window"] = _window(*call.window, here)
     if call.lengths is not None:
         masks["lengths"] = key < table(np.asarray(call.lengths), "lengths")[batch]
-    capped = {} if call.softcap is None else {"softcap": softcap(call.softcap)}
-    biased = (
-        {}
-        if call.bias is None
-        else {"bias": the_score + _dense(call.bias.astype(np.float64), (B, H, Q, K), "bias", _start(conventions, Q, K))}
-    )
-    always = {"alibi": alibi(H)} if "alibi" in conventions.always and H else {}
-    tiled = conventions.groups == "tile"
-    heads = np.arange(H) % max(G, 1) if tiled else np.arange(G)
+    scores: dict[str, Expr] = {}
+    if "alibi" in conventions.always and H:
+        scores["alibi"] = alibi(H)
+    for name in ("softcap", "bias") if conventions.softcap == "before-bias" else ("bias", "softcap"):
+        if name == "softcap" and call.softcap is not None:
+            scores[name] = softcap(call.softcap)
+        if name == "bias" and call.bias is not None:
+            scores[name] = the_score + _dense(call.bias.astype(np.float64), (B, H, Q, K), name, start)
+    heads = np.arange(H) % max(G, 1) if conventions.groups == "tile" else np.arange(G)
     scale = conventions.scale if call.scale is None else call.scale
     return Arguments(
         masks=masks,
-        scores=always | (capped | biased if conventions.softcap == "before-bias" else biased | capped),
+        scores=scores,
         scale=D**-0.5 if scale is None else scale,
-        start=_start(conventions, Q, K),
+        start=start,
         sinks=None if call.sinks is None else np.asarray(call.sinks, np.float64)[:, None],
         heads=H,
         queries=Q,
@@ -131,11 +131,6 @@ def meaning(call: Call, conventions: Conventions) -> Arguments:
         value_heads=heads,
         real=np.float64 if call.dtype == np.float64 else np.float32,
     )
-
-
-def _start(conventions: Conventions, Q: int, K: int) -> int:
-    """The position of row 0 on the key axis."""
-    return 0 if conventions.causal == "top-left" else K - Q
 
 
 def _dense(array: np.ndarray, shape: tuple[int, ...], name: str, start: int) -> Expr:

@@ -13,7 +13,7 @@ from .expected import Expected, compared_gradients, expected
 from .explain import explain
 from .mistake import Mistake
 from .observed import ObservedAnswer
-from .probes import CONVENTIONS, Function, Probe, answer_of, mistaken, probes
+from .probes import CONVENTIONS, Probe, answer_of, probes
 
 RIGHT = "(right)"  # the law itself
 EVERYTHING, OUTPUT = "in all results", "in the output"
@@ -76,7 +76,6 @@ def pairs(count: int, seed: int = 0) -> Iterator[Row]:
 
 def row(mistakes: tuple[Mistake, ...]) -> Row:
     """A function with these mistakes on every probe."""
-    function = mistaken(*mistakes)
     rejected: list[str] = []
     named: dict[str, None] = {}
     for conventions in CONVENTIONS:
@@ -84,7 +83,7 @@ def row(mistakes: tuple[Mistake, ...]) -> Row:
         passed: list[ObservedAnswer] = []
         for probe in probes():
             if probe.conventions is conventions:
-                seen, good = _seen(function, probe)
+                seen, good = _seen(mistakes, probe)
                 (passed if good else failed).append(seen)
         rejected += [seen.id for seen in failed]
         for found in explain(failed, passed):
@@ -92,9 +91,9 @@ def row(mistakes: tuple[Mistake, ...]) -> Row:
     return Row(mistakes, tuple(rejected), tuple(named))
 
 
-def _seen(function: Function, probe: Probe) -> tuple[ObservedAnswer, bool]:
-    """What a function answers to a probe, and whether that is right."""
-    answer, right = answer_of(function, probe), _expected(probe)
+def _seen(mistakes: Sequence[Mistake], probe: Probe) -> tuple[ObservedAnswer, bool]:
+    """What a function with these mistakes answers to a probe, and whether that is right."""
+    answer, right = answer_of(mistakes, probe), _expected(probe)
     good = right.judge(answer).right
     if good and answer.gradients:
         good = compared_gradients(probe.call, probe.conventions, answer).right

@@ -4,13 +4,14 @@ that many entries are made of: of masks and scores by name, of weights by a func
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..language.expr import Expr
+from ..language.analysis import substituted
+from ..language.expr import Const, Expr, key, query
 from .arguments import Arguments, Inputs
 
 Change = Callable[[Arguments], Arguments | None]
@@ -43,12 +44,48 @@ class Mistake:
         return self.description if changed is None else f"{self.description}: {self.numbers(arguments, changed)}"  # type: ignore[misc]
 
 
+def apply(mistakes: Iterable[Mistake], arguments: Arguments) -> Arguments:
+    """The arguments with these mistakes, one after the other; the same object if none makes a difference."""
+    for mistake in mistakes:
+        arguments = mistake.change(arguments) or arguments
+    return arguments
+
+
+def only_if(condition: Callable[[Arguments], bool], change: Change) -> Change:
+    """The change in calls for which a condition is true; it makes no difference to others."""
+    return lambda arguments: change(arguments) if condition(arguments) else None
+
+
+def with_a_mask(change: Change) -> Change:
+    """The change in calls with a mask."""
+    return only_if(lambda arguments: bool(arguments.masks), change)
+
+
+def with_both_masks(change: Change) -> Change:
+    """The change in causal calls with another mask."""
+    return only_if(lambda arguments: {"mask", "causal"} <= set(arguments.masks), change)
+
+
+def with_sinks(change: Change) -> Change:
+    """The change in calls with sinks."""
+    return only_if(lambda arguments: arguments.sinks is not None, change)
+
+
 def without_masks(*names: str) -> Change:
     """Without the masks of these names."""
+    return _without("masks", names)
 
+
+def without_scores(*names: str) -> Change:
+    """Without the scores of these names."""
+    return _without("scores", names)
+
+
+def _without(field: str, names: tuple[str, ...]) -> Change:
     def change(arguments: Arguments) -> Arguments | None:
-        left = {name: mask for name, mask in arguments.masks.items() if name not in names}
-        return None if len(left) == len(arguments.masks) else replace(arguments, masks=left)
+        rules = getattr(arguments, field)
+        fields: dict[str, Any] = {field: {name: rule for name, rule in rules.items() if name not in names}}
+        return None if len(fields[field]) == len(rules) else replace(arguments, **fields)
 
     return change
 
@@ -73,6 +110,18 @@ def _changed(field: str, new: Callable[[Arguments, Expr], Expr | None], names: t
         return replace(arguments, **fields)
 
     return change
+
+
+def transposed(arguments: Arguments, rule: Expr) -> Expr | None:
+    """A rule with rows and keys exchanged; None if their numbers differ."""
+    if arguments.queries != arguments.keys:
+        return None
+    return substituted(rule, {query: key + arguments.start, key: query - arguments.start})
+
+
+def of_first(variable: Expr) -> Callable[[Arguments, Expr], Expr]:
+    """A rule that is read at index 0 of an axis everywhere."""
+    return lambda arguments, rule: substituted(rule, {variable: Const(0)})
 
 
 def restricted_to(rule: Callable[[Arguments], Expr | None]) -> Change:
@@ -111,28 +160,23 @@ class Softmax:
         return self.usual(scores, allowed, self.sinks)
 
 
-def weights_by(step: Callable[[Softmax], np.ndarray], masked: bool = True) -> Change:
-    """With other weights. masked: only in calls with a mask."""
-
-    def change(arguments: Arguments) -> Arguments | None:
-        if masked and not arguments.masks:
-            return None
-        usual = arguments.to_weights
-        return replace(
-            arguments, to_weights=lambda scores, allowed, sinks: step(Softmax(usual, scores, allowed, sinks, arguments))
-        )
-
-    return change
+def weights_by(step: Callable[[Softmax], np.ndarray]) -> Change:
+    """With other weights."""
+    return _softmax_by("to_weights", step)
 
 
 def lse_by(step: Callable[[Softmax], np.ndarray]) -> Change:
     """With another lse."""
+    return _softmax_by("to_lse", step)
 
+
+def _softmax_by(field: str, step: Callable[[Softmax], np.ndarray]) -> Change:
     def change(arguments: Arguments) -> Arguments:
-        usual = arguments.to_lse
-        return replace(
-            arguments, to_lse=lambda scores, allowed, sinks: step(Softmax(usual, scores, allowed, sinks, arguments))
-        )
+        usual = getattr(arguments, field)
+        fields: dict[str, Any] = {
+            field: lambda scores, allowed, sinks: step(Softmax(usual, scores, allowed, sinks, arguments))
+        }
+        return replace(arguments, **fields)
 
     return change
 

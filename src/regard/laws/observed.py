@@ -15,7 +15,7 @@ from .arguments import Arguments
 from .backward import along, backward, derived
 from .call import Answer, Call, Conventions
 from .forward import Outcome, forward, meaning
-from .mistake import Mistake
+from .mistake import Mistake, apply
 from .rounding import first_order, units_of
 
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
@@ -45,9 +45,7 @@ class Observed(ABC):
         """The arguments with these mistakes, one after the other; None if none makes a difference."""
         if not self.work:
             return None  # without entries, rows or keys
-        changed = self.arguments
-        for mistake in mistakes:
-            changed = mistake.change(changed) or changed
+        changed = apply(mistakes, self.arguments)
         return None if changed is self.arguments else changed
 
     @abstractmethod
@@ -142,7 +140,6 @@ class ObservedAnswer(Observed):
         """The sum of squared differences of the output; infinite for few rows, to which any number can be fitted."""
         if self.answer.out is None or self.answer.out[..., 0].size < FITTED:
             return math.inf
-        self.effort += 1 + self.work / PRODUCTS
         with np.errstate(all="ignore"):
             outcome = forward(arguments, self.call.q, self.call.k, self.call.v)
             return float(np.nansum((self.answer.out - self._declared_out(outcome)) ** 2))
@@ -187,7 +184,7 @@ class ObservedAnswer(Observed):
 
     def _declared_lse(self, outcome: Outcome) -> np.ndarray:
         """The lse, with the one of fully masked rows that the conventions state."""
-        lse = in_range(outcome.lse, np.float64 if self.call.dtype == np.float64 else np.float32)
+        lse = in_range(outcome.lse, self.arguments.real)
         if self.conventions.empty_lse == "-inf" or self.answer.lse is None:
             return lse
         return np.where(np.isneginf(lse), np.inf if self.conventions.empty_lse == "inf" else self.answer.lse, lse)

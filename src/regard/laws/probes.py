@@ -4,18 +4,17 @@ to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from .arguments import Arguments
 from .backward import backward
 from .call import Answer, Call, Conventions
 from .forward import forward, meaning
-from .mistake import Mistake
+from .mistake import Mistake, apply
 
 TEXTBOOK, OTHER = Conventions(), Conventions(causal="top-left", groups="tile")
 CONVENTIONS = (TEXTBOOK, OTHER)
@@ -23,13 +22,12 @@ CONVENTIONS = (TEXTBOOK, OTHER)
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A call under some conventions. says: what it shows · ordinary: whether its numbers are those of usual models"""
+    """A call under some conventions. says: what it shows"""
 
     id: str
     says: str
     call: Call
     conventions: Conventions = TEXTBOOK
-    ordinary: bool = True
 
 
 @cache
@@ -107,18 +105,12 @@ def _edges(dtype: Any) -> tuple[Probe, ...]:
     mask, empty = drawn.allowed(1, 2, 5, 5), drawn.allowed(1, 2, 5, 5, empty=1)
     return (
         Probe("empty", "rows that attend to nothing", drawn.call(mask=empty)),
-        Probe(
-            "empty-sinks",
-            "such rows with sinks",
-            drawn.call(mask=empty, sinks=drawn.normal(2)),
-        ),
-        Probe("large", "scores near 1000", drawn.call(q=large, mask=mask), ordinary=False),
-        Probe("low", "scores near −80000, some masked", drawn.call(q=low[0], k=low[1], mask=mask), ordinary=False),
-        Probe("apart", "rows of different sizes", drawn.call(q=apart), ordinary=False),
-        Probe(
-            "nan-values", "NaN in a value that is masked", drawn.call(v=nan_v, lengths=np.array([4])), ordinary=False
-        ),
-        Probe("nan-keys", "NaN in a masked key", drawn.call(k=nan_k, lengths=np.array([4])), ordinary=False),
+        Probe("empty-sinks", "such rows with sinks", drawn.call(mask=empty, sinks=drawn.normal(2))),
+        Probe("large", "scores near 1000", drawn.call(q=large, mask=mask)),
+        Probe("low", "scores near −80000, some masked", drawn.call(q=low[0], k=low[1], mask=mask)),
+        Probe("apart", "rows of different sizes", drawn.call(q=apart)),
+        Probe("nan-values", "NaN in a value that is masked", drawn.call(v=nan_v, lengths=np.array([4]))),
+        Probe("nan-keys", "NaN in a masked key", drawn.call(k=nan_k, lengths=np.array([4]))),
         Probe("many-keys", "no whole number of blocks", many.call()),
     )
 
@@ -142,31 +134,15 @@ def _gradients(dtype: Any) -> tuple[Probe, ...]:
         ("nan", "NaN in a value that is masked", drawn.call(v=nan, lengths=np.array([2, 2]))),
     )
     return tuple(
-        Probe(
-            f"gradients-{name}", f"gradients with {says}", replace(call, dout=dout, dlse=dlse), ordinary=name != "nan"
-        )
+        Probe(f"gradients-{name}", f"gradients with {says}", replace(call, dout=dout, dlse=dlse))
         for name, says, call in calls
     )
 
 
-Function = Callable[[Probe], Arguments]
-
-
-def mistaken(*mistakes: Mistake) -> Function:
-    """A function with these mistakes: the arguments with which it computes a probe."""
-
-    def arguments(probe: Probe) -> Arguments:
-        found = meaning(probe.call, probe.conventions)
-        for mistake in mistakes:
-            found = mistake.change(found) or found
-        return found
-
-    return arguments
-
-
-def answer_of(function: Function, probe: Probe) -> Answer:
-    """The answer of a function to a probe, rounded to the dtype of the call."""
-    call, arguments = probe.call, function(probe)
+def answer_of(mistakes: Iterable[Mistake], probe: Probe) -> Answer:
+    """The answer of a function with these mistakes to a probe, rounded to the dtype of the call."""
+    call = probe.call
+    arguments = apply(mistakes, meaning(call, probe.conventions))
     outcome = forward(arguments, call.q, call.k, call.v)
     gradients = {}
     if call.dout is not None:
@@ -175,7 +151,7 @@ def answer_of(function: Function, probe: Probe) -> Answer:
         return Answer(
             status="ok",
             out=_rounded(outcome.out, call.dtype),
-            lse=_rounded(outcome.lse, np.float64 if call.dtype == np.float64 else np.float32),
+            lse=_rounded(outcome.lse, arguments.real),
             gradients={role: _rounded(part, call.dtype) for role, part in gradients.items()},
             dtype=str(call.dtype),
         )

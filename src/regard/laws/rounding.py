@@ -54,7 +54,7 @@ def units_of(dtype: np.dtype) -> Units:
     if row.small_range:
         least, most = float(row.limits.smallest_subnormal), float(row.limits.max)
     else:
-        like = np.finfo(np.float64 if row.name == "float64" else np.float32)
+        like = FLOATS[row.sums].limits
         least, most = float(like.tiny), float(like.max)
     return Units(row.roundoff, FLOATS[row.sums].roundoff, least, most)
 

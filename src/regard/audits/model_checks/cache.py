@@ -4,12 +4,11 @@ positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from ...common.text.units import counted
-from ..difference import Difference, Incomparable, difference
-from ..finding import Finding, Passed, Result, Skipped
+from ..difference import Difference, difference, largest
+from ..finding import Finding, NotApplicable, Passed
 from ..subject import Outputs, Raised, Subject, floats, raising, seeded
 
 STEPS = 8
@@ -17,51 +16,46 @@ PADDING = 3
 SHIFTS = (1, -1, 2, -2)
 
 
-def cache(subject: Subject) -> Iterator[Result]:
+def cache(subject: Subject) -> Finding | Passed:
     """The last tokens of the sequence, decoded one by one with a cache of the first: every output matches one forward
     pass.
     """
-    reason = _unsupported(subject)
-    if reason:
-        yield Skipped("cache", reason)
-        return
+    if reason := _unsupported(subject):
+        raise NotApplicable(reason)
     subject = subject.without_padding
-    expected = subject.rows(subject.run(_without_mask(subject)))
+    expected = subject.rows(subject.outputs)
     start = max(1, subject.length - STEPS)
     between = difference(subject, *_steps(subject, expected, start, None))
     if not between.significant:
-        yield Passed(
+        return Passed(
             "cache",
             f"{subject.length - start} tokens, one at a time, with a cache of {start}: {between}{_untested(subject)}",
         )
-        return
     if "position_ids" in subject.parameters:
         for shift in (0, *SHIFTS):
             if not difference(subject, *_steps(subject, expected, start, shift)).significant:
-                yield _offset(between, start, -shift, "when decoding with a cache")
-                return
-    yield Finding(
+                return _offset(between, start, -shift, "when decoding with a cache")
+    first = start + (between.row or 0)
+    return Finding(
         check="cache",
         severity="fault",
-        where=f"token {start + (between.rows[0] if between.rows else 0)}, the first of {len(between.rows)} that differ",
+        where=f"token {first}, the first of {len(between.rows)} that differ",
         measured=f"between decoding with a cache of {counted(start, 'token')} and one forward pass, {between}",
         cause="the cache does not contain the keys of one forward pass: only one of the two applies a sliding window, "
         "keys are appended twice, in the wrong order or before their rotary positions, or the mask is not sliced to "
         "the length of the cache",
         fix="compare the keys with those of one forward pass, layer by layer; until then pass use_cache=False",
-        row=start + (between.rows[0] if between.rows else 0),
+        row=first,
         numbers={**between.numbers(), "start": start},
     )
 
 
-def position_offset(subject: Subject) -> Iterator[Result]:
+def position_offset(subject: Subject) -> Finding | Passed:
     """`generate`, on the prompt alone and after left padding: the logits of every step match one forward pass over the
     text without padding.
     """
-    reason = _unsupported(subject) or _cannot_generate(subject)
-    if reason:
-        yield Skipped("position-offset", reason)
-        return
+    if reason := _unsupported(subject) or _cannot_generate(subject):
+        raise NotApplicable(reason)
     subject = subject.without_padding
     n, measured = subject.length, {}
     for left, way in ((0, "without padding"), (PADDING, f"after {PADDING} positions of left padding")):
@@ -71,10 +65,9 @@ def position_offset(subject: Subject) -> Iterator[Result]:
             continue
         for shift in SHIFTS if "position_ids" in subject.parameters else ():
             if not difference(subject, actual, _one_pass(subject, text, shift)).significant:
-                yield _offset(between, n, shift, f"when generating {way}")
-                return
+                return _offset(between, n, shift, f"when generating {way}")
         takes_positions = "position_ids" in subject.parameters
-        yield Finding(
+        return Finding(
             check="position-offset",
             severity="fault",
             where=f"generation {way}, from step {between.rows[0]} on",
@@ -95,11 +88,9 @@ def position_offset(subject: Subject) -> Iterator[Result]:
             row=n + between.rows[0],
             numbers={**between.numbers(), "padding": left},
         )
-        return
-    yield Passed(
+    return Passed(
         "position-offset",
-        f"{STEPS} tokens generated {' and '.join(measured)}, against one forward pass: "
-        f"{max(measured.values(), key=_size)}",
+        f"{STEPS} tokens generated {' and '.join(measured)}, against one forward pass: {largest(measured.values())}",
     )
 
 
@@ -129,7 +120,7 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
     except Raised as error:
         arguments = isinstance(error.__cause__, (TypeError, ValueError, NotImplementedError))
         if arguments and not steps and not left:  # what it does not support is this call, not decoding
-            raise Incomparable(
+            raise NotApplicable(
                 f"generate refused the arguments of this check before its first step: {error}"
             ) from error
         raise
@@ -176,25 +167,20 @@ def _offset(between: Difference, start: int, shift: int, when: str) -> Finding:
     )
 
 
-def _size(between: Difference) -> float:
-    return between.size
-
-
 def _steps(subject: Subject, expected: Outputs, start: int, shift: int | None) -> tuple[Outputs, Outputs]:
-    """(outputs of the tokens from `start` on, one at a time with a cache; the same outputs of one forward pass).
+    """(outputs of the tokens from `start` on, one at a time with a cache; the same outputs of one forward pass) of a
+    subject without padding masks of its sequence, which would be shorter than the cache.
 
     shift: position_ids are passed, with this number added. None: they are not passed.
     """
     import torch
 
     assert subject.sequence is not None
-    tokens = subject.inputs[subject.sequence]
-    inputs = _without_mask(subject)
-    by_token = {name for name, part in inputs.items() if subject.of_sequence(name, part, tokens)}
+    tokens, along = subject.inputs[subject.sequence], subject.of_sequence
 
     def between(first: int, end: int) -> dict[str, Any]:
         """The inputs for these positions of the sequence."""
-        return {name: part[:, first:end] if name in by_token else part for name, part in inputs.items()}
+        return {name: part[:, first:end] if name in along else part for name, part in subject.inputs.items()}
 
     result = _with_cache(subject.call({**between(0, start), "use_cache": True}))
     parts = []
@@ -213,14 +199,8 @@ def _steps(subject: Subject, expected: Outputs, start: int, shift: int | None) -
 def _with_cache(result: Any) -> Any:
     """What a model returned, which must contain a cache."""
     if getattr(result, "past_key_values", None) is None:
-        raise Incomparable("the model returns no past_key_values")
+        raise NotApplicable("the model returns no past_key_values")
     return result
-
-
-def _without_mask(subject: Subject) -> dict[str, Any]:
-    """The inputs without the padding masks of the sequence, which would be shorter than the cache."""
-    removed = {mask.name for mask in subject.masks if mask.of == subject.sequence}
-    return {name: part for name, part in subject.inputs.items() if name not in removed}
 
 
 def _untested(subject: Subject) -> str:

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ..difference import Difference, difference, listed, positions
-from ..finding import Finding, Passed, Result, Skipped
+from ..declarations import flags
+from ..difference import Difference, difference, largest, listed, not_by_chance, positions
+from ..finding import Finding, NotApplicable, Passed
 from ..subject import ADDED, ONE_TOKEN, Subject
 
 PROBES = 6
 
 
-def future_leak(subject: Subject) -> Iterator[Result]:
+def future_leak(subject: Subject) -> Finding | Passed:
     """For several positions t, all tokens from t on are replaced; every output before t must stay the same.
 
     This is repeated without a mask, with padding after the tokens, and during cache prefill, because models build a
     different mask in each case.
     """
     if subject.sequence is None or subject.length < 2:
-        yield Skipped("future-leak", "no input is a sequence of at least two positions")
-        return
+        raise NotApplicable("no input is a sequence of at least two positions")
     if not subject.causal:
-        yield Skipped("future-leak", f"not declared causal: {subject.causal_source}")
-        return
+        raise NotApplicable(f"not declared causal: {subject.causal_source}")
     if not subject.can_change(subject.sequence):
-        yield Skipped("future-leak", ONE_TOKEN)
-        return
+        raise NotApplicable(ONE_TOKEN)
     if not subject.rows(subject.outputs):
-        yield Skipped("future-leak", "no output has a row for each position")
-        return
-    required = subject.mask is not None and subject.mask.name in subject.required
-    ways: dict[str, Mapping[str, Any]] = {
-        "with a mask of real tokens" if required else "without a mask": subject.without_mask()
-    }
+        raise NotApplicable("no output has a row for each position")
+    ways = subject.unmasked
     if subject.mask is not None and subject.mask.of == subject.sequence and subject.can_be_padded:
         ways["with padding"] = subject.padded(right=ADDED)
     if subject.is_transformers and {"use_cache", "past_key_values"} <= subject.parameters:
@@ -41,20 +35,18 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     measured = {way: probe(subject, inputs) for way, inputs in ways.items()}
     leaks = {way: [(t, each) for t, each in probes if each.significant] for way, probes in measured.items()}
     if not any(leaks.values()):
-        largest = max((each for probes in measured.values() for _, each in probes), key=lambda each: each.size)
-        yield Passed(
+        return Passed(
             "future-leak",
             f"outputs before t = {listed([t for t, _ in next(iter(measured.values()))])} do not depend on later "
-            f"tokens: {largest}",
+            f"tokens: {largest(each for probes in measured.values() for _, each in probes)}",
         )
-        return
     way, (t, worst) = max(
         ((way, each) for way, probes in leaks.items() for each in probes), key=lambda each: each[1][1].size
     )
     reach = max(t - min(each.rows) for probes in leaks.values() for t, each in probes)
     leaking = [way for way in leaks if leaks[way]]
     cause, fix = _reason(subject, leaking, [way for way in ways if way not in leaking], reach)
-    yield Finding(
+    return Finding(
         check="future-leak",
         severity="fault",
         where=f"{positions(worst.rows)}, which should not depend on tokens from position {t} on, "
@@ -93,13 +85,13 @@ def probe(subject: Subject, inputs: Mapping[str, Any]) -> list[tuple[int, Differ
             )
             if not both[-1].significant:
                 break
-        probes.append((t, min(both, key=lambda each: each.significant)))
+        probes.append((t, not_by_chance(both)))
     return probes
 
 
 def _reason(subject: Subject, leaking: list[str], tight: list[str], reach: int) -> tuple[str, str]:
     """(likely cause, fix) of a leak from up to `reach` positions ahead."""
-    if _decoder_flags(getattr(subject.model, "decoder", subject.model)) == {False}:
+    if flags(getattr(subject.model, "decoder", subject.model), "is_decoder") == {False}:
         return (
             "the configuration of the decoder has is_decoder=False, so it attends in both directions",
             "set config.is_decoder = True before the model is created",
@@ -122,12 +114,3 @@ def _reason(subject: Subject, leaking: list[str], tight: list[str], reach: int) 
         "attention without a causal mask, an inverted mask, or a view or norm that mixes positions",
         "mask the keys after the query in every layer, and check every view that involves the position and head axes",
     )
-
-
-def _decoder_flags(module) -> set[bool]:
-    """The values of `is_decoder` on the layers of a module."""
-    return {
-        flag
-        for part in getattr(module, "modules", list)()
-        if isinstance(flag := getattr(part, "is_decoder", None), bool)
-    }

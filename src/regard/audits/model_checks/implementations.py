@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ..difference import Difference, difference
-from ..finding import Finding, Passed, Result, Skipped
+from ..difference import Difference, difference, largest
+from ..finding import Finding, NotApplicable, Passed
 from ..subject import ADDED, Raised, Subject
 
 KNOWN = ("eager", "sdpa")
 
 
-def implementation_difference(subject: Subject) -> Iterator[Result]:
+def implementation_difference(subject: Subject) -> Finding | Passed:
     """Eager attention and SDPA give the same outputs as the attention implementation that the model is set to.
 
     This is compared with the given inputs, without a mask, and with padding after the tokens, because implementations
@@ -22,27 +22,18 @@ def implementation_difference(subject: Subject) -> Iterator[Result]:
 
     own = implementations(subject.model) if subject.is_transformers else set()
     if len(own) != 1:
-        yield Skipped(
-            "implementation-difference", "the model is not set to one attention implementation of transformers"
-        )
-        return
+        raise NotApplicable("the model is not set to one attention implementation of transformers")
     (name,) = own
-    measured: dict[str, dict[str, Difference]] = {}
-    for other in KNOWN:
-        if other != name:
-            by_way = _differences(subject, name, other)
-            if by_way is not None:
-                measured[other] = by_way
+    found = {other: _differences(subject, name, other) for other in KNOWN if other != name}
+    measured = {other: by_way for other, by_way in found.items() if by_way is not None}
     if not measured:
-        yield Skipped("implementation-difference", f"the model supports {name} only")
-        return
+        raise NotApplicable(f"the model supports {name} only")
     leaks = {
         (other, way): each for other, by_way in measured.items() for way, each in by_way.items() if each.significant
     }
     if not leaks:
-        largest = max((each for by_way in measured.values() for each in by_way.values()), key=lambda each: each.size)
-        yield Passed("implementation-difference", f"{name} and {', '.join(measured)}: {largest}")
-        return
+        most = largest(each for by_way in measured.values() for each in by_way.values())
+        return Passed("implementation-difference", f"{name} and {', '.join(measured)}: {most}")
     (other, _), worst = max(leaks.items(), key=lambda each: each[1].size)
     ways = [way for known, way in leaks if known == other]
     if ways == ["with padding"]:
@@ -54,7 +45,7 @@ def implementation_difference(subject: Subject) -> Iterator[Result]:
         )
     else:
         cause = "one of the two implementations drops an argument: mask, scale, position bias, softcap or sinks"
-    yield Finding(
+    return Finding(
         check="implementation-difference",
         severity="fault",
         where=f"{worst.output}, {' and '.join(ways)}",
@@ -62,7 +53,7 @@ def implementation_difference(subject: Subject) -> Iterator[Result]:
         cause=cause,
         fix=f"audit the model with model.set_attn_implementation({other!r}) and with {name!r}: the other checks "
         "show which one is wrong",
-        row=worst.rows[0] if worst.rows else None,
+        row=worst.row,
         numbers={**worst.numbers(), "other": other, "ways": ways},
     )
 
@@ -72,8 +63,7 @@ def _differences(subject: Subject, name: str, other: str) -> dict[str, Differenc
     ways: dict[str, Mapping[str, Any]] = {"as given": subject.inputs}
     if subject.mask is not None:
         if subject.mask.name in subject.inputs:
-            required = subject.mask.name in subject.required
-            ways["with a mask of real tokens" if required else "without a mask"] = subject.without_mask()
+            ways |= subject.unmasked
         if subject.can_be_padded:
             ways["with padding"] = subject.padded(right=ADDED)
     here = {way: subject.run(inputs) for way, inputs in ways.items()}

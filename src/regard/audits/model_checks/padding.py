@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..difference import Difference, Incomparable, difference, positions
-from ..finding import Finding, Passed, Result, Skipped
+from ..difference import Difference, difference, largest, not_by_chance, positions
+from ..finding import Finding, NotApplicable, Passed
 from ..subject import ADDED, ONE_TOKEN, Outputs, Subject
 
 FEW = 4  # positions, of which two are masked, neither the first nor the last
 
 
-def padding_leak(subject: Subject) -> Iterator[Result]:
+def padding_leak(subject: Subject) -> Finding | Passed:
     """Masked padding is added after the tokens and before them, then its content is replaced; the outputs of the real
     tokens must stay the same.
 
@@ -23,27 +23,25 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     output for all tokens may support padding on one side only.
     """
     if subject.mask is None:
-        yield Skipped("padding-leak", "no input is known to be a padding mask; if the model takes one, pass it")
-    elif not subject.can_change(subject.mask.of):
-        yield Skipped("padding-leak", ONE_TOKEN)
-    elif not subject.can_be_padded and subject.inputs[subject.mask.of].shape[1] < FEW:
-        yield Skipped(
-            "padding-leak", f"padding cannot be added, and fewer than {FEW} positions are too few to mask two"
-        )
-    else:
-        rows = subject.rows(subject.outputs)
-        # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
-        # which random padding may contain: CLIP.
-        for_all = {} if rows and subject.is_transformers else subject.for_all(subject.outputs)
-        results: list[Result] = []
-        reason = "no output has a row for each position, or is for all positions"
-        for part, outputs in ((False, rows), (True, for_all)):
-            try:
-                results += [_result(subject, for_all=part)] if outputs else []
-            except Incomparable as error:
-                reason = str(error)
-        faults = [each for each in results if isinstance(each, Finding)]
-        yield next(iter(faults or results), Skipped("padding-leak", reason))
+        raise NotApplicable("no input is known to be a padding mask; if the model takes one, pass it")
+    if not subject.can_change(subject.mask.of):
+        raise NotApplicable(ONE_TOKEN)
+    if not subject.can_be_padded and subject.inputs[subject.mask.of].shape[1] < FEW:
+        raise NotApplicable(f"padding cannot be added, and fewer than {FEW} positions are too few to mask two")
+    rows = subject.rows(subject.outputs)
+    # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
+    # which random padding may contain: CLIP.
+    for_all = {} if rows and subject.is_transformers else subject.for_all(subject.outputs)
+    results: list[Finding | Passed] = []
+    reason = NotApplicable("no output has a row for each position, or is for all positions")
+    for part, outputs in ((False, rows), (True, for_all)):
+        try:
+            results += [_result(subject, for_all=part)] if outputs else []
+        except NotApplicable as error:
+            reason = error
+    if not results:
+        raise reason
+    return next((each for each in results if isinstance(each, Finding)), results[0])
 
 
 def _result(subject: Subject, for_all: bool) -> Finding | Passed:
@@ -64,9 +62,7 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
             others = [
                 _real_outputs(subject, {**subject.padded(left, right, turn), **more}, real, for_all) for turn in (0, 10)
             ]
-            measured[f"the content of {side}"] = min(
-                (difference(subject, other, padded) for other in others), key=lambda each: each.significant
-            )
+            measured[f"the content of {side}"] = not_by_chance(difference(subject, other, padded) for other in others)
         between = difference(subject, padded, expected)
         if any(bool(part.isnan().any()) for part in padded.values()) and side not in broken:
             broken.append(side)
@@ -86,17 +82,17 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
             cause=f"positions count the padding: they are not derived from {mask.name}, and forward takes no "
             "position_ids",
             fix=f"compute positions from {mask.name} (its cumulative sum − 1), or pad on the right only",
-            row=moved.rows[0] if moved.rows else None,
+            row=moved.row,
             numbers={**moved.numbers(), "ways": ["left padding"]},
         )
     if not leaks or (for_all and _one_side_is_clean(leaks, measured)):
         shown = {way: each for way, each in measured.items() if way not in leaks}
-        text = f"{', '.join(shown)}: {max(shown.values(), key=lambda each: each.size)}"
+        text = f"{', '.join(shown)}: {largest(shown.values())}"
         if leaks:
             text += f"; with {', '.join(leaks)} it changes, which is right if it is taken from the position at that end"
         return Passed("padding-leak", text)
     content = [each for way, each in leaks.items() if way.startswith("the content")]
-    worst = max(content or leaks.values(), key=lambda each: each.size)
+    worst = largest(content or leaks.values())
     near = same and not for_all and len(worst.rows) < subject.length // 2
     if broken:
         cause = (
@@ -135,7 +131,7 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
         ),
         cause=cause,
         fix=fix,
-        row=worst.rows[0] if worst.rows and not for_all else None,
+        row=None if for_all else worst.row,
         numbers={**worst.numbers(), "ways": list(leaks)},
     )
 
@@ -184,14 +180,10 @@ def _within(subject: Subject, for_all: bool) -> dict[str, Difference]:
     """The effect of the content of positions that are masked as padding, where none can be added."""
     real: slice | list[int] = slice(None)
     if subject.mask is not None and subject.mask.of == subject.sequence:
-        length = subject.length
-        real = [at for at in range(length) if at not in (length // 3, 2 * length // 3)]
+        real = [at for at in range(subject.length) if at not in subject.within]
     masked, *others = (_real_outputs(subject, subject.padded_within(turn), real, for_all) for turn in (None, 0, 10))
-    return {
-        "the content of padding among the tokens": min(
-            (difference(subject, other, masked) for other in others), key=lambda each: each.significant
-        )
-    }
+    between = not_by_chance(difference(subject, other, masked) for other in others)
+    return {"the content of padding among the tokens": between}
 
 
 def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[str, Any]]]:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from ..difference import difference
-from ..finding import Finding, Passed, Result, Skipped
+from ..difference import difference, largest
+from ..finding import Finding, NotApplicable, Passed
 from ..subject import ONE_TOKEN, Outputs, Subject, floats, positions_first
 
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
 
-def training(subject: Subject) -> Iterator[Result]:
+def training(subject: Subject) -> Finding | Passed:
     """No module was in training mode before the audit switched the model to evaluation mode."""
     modes = subject.training
     drops = {name: p for name, module in modes.items() if isinstance(p := getattr(module, "p", None), float) and p > 0}
     norms = [name for name, module in modes.items() if any(word in type(module).__name__ for word in NORMS)]
     if not modes:
-        yield Passed("training-mode", "no module is in training mode")
-        return
+        return Passed("training-mode", "no module is in training mode")
     acts = [f"{len(drops)} with dropout ({', '.join(f'{p:g}' for p in sorted(set(drops.values())))})"] if drops else []
     acts += [f"{len(norms)} with batch statistics"] if norms else []
-    yield Finding(
+    return Finding(
         check="training-mode",
         severity="fault" if acts else "note",
         where=next(iter([*drops, *norms, *modes])) or "the model",
@@ -36,13 +34,12 @@ def training(subject: Subject) -> Iterator[Result]:
     )
 
 
-def determinism(subject: Subject) -> Iterator[Result]:
+def determinism(subject: Subject) -> Finding | Passed:
     """Two runs with the same inputs and different random seeds differ by no more than rounding."""
     between = difference(subject, subject.run(subject.inputs, seed=1), subject.run(subject.inputs, seed=2))
     if not between.significant:
-        yield Passed("determinism", "two runs " + ("are bit-identical" if not between.size else f"agree: {between}"))
-        return
-    yield Finding(
+        return Passed("determinism", "two runs " + ("are bit-identical" if not between.size else f"agree: {between}"))
+    return Finding(
         check="determinism",
         severity="fault",
         where=between.output,
@@ -56,7 +53,7 @@ def determinism(subject: Subject) -> Iterator[Result]:
     )
 
 
-def finite(subject: Subject) -> Iterator[Result]:
+def finite(subject: Subject) -> Finding | Passed:
     """Every output is finite; otherwise the first module with finite inputs and a non-finite output is reported."""
     import torch
 
@@ -64,8 +61,7 @@ def finite(subject: Subject) -> Iterator[Result]:
     counts = {name: int((~torch.isfinite(part)).sum()) for name, part in outputs.items()}
     counts = {name: count for name, count in counts.items() if count}
     if not counts:
-        yield Passed("finite", f"every value of {', '.join(outputs)} is finite")
-        return
+        return Passed("finite", f"every value of {', '.join(outputs)} is finite")
     name, count = next(iter(counts.items()))
     part = outputs[name]
     first = (~torch.isfinite(part)).nonzero()[0].tolist()
@@ -73,7 +69,7 @@ def finite(subject: Subject) -> Iterator[Result]:
         word for word, some in (("NaN", torch.isnan(part)), ("infinity", torch.isinf(part))) if bool(some.any())
     )
     source = _source(subject)
-    yield Finding(
+    return Finding(
         check="finite",
         severity="fault",
         where=f"{name}, first at index {first}",
@@ -116,14 +112,12 @@ def _source(subject: Subject) -> str | None:
     return sources[0] if sources else None
 
 
-def batch_dependence(subject: Subject) -> Iterator[Result]:
+def batch_dependence(subject: Subject) -> Finding | Passed:
     """The outputs of an entry are the same alone, in a batch with two others, and with two different others."""
     if not all(part.ndim and part.shape[0] == 1 for part in subject.inputs.values()):
-        yield Skipped("batch-dependence", "not every input has a batch axis of size 1")
-        return
+        raise NotApplicable("not every input has a batch axis of size 1")
     if not subject.can_change(subject.sequence):
-        yield Skipped("batch-dependence", ONE_TOKEN)
-        return
+        raise NotApplicable(ONE_TOKEN)
     batches = [_batch(subject, turn) for turn in (0, 10)]
     alone = {
         name: part
@@ -131,8 +125,7 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
         if part.ndim and name in batches[0] and batches[0][name].shape == (3, *part.shape[1:])
     }
     if not alone:
-        yield Skipped("batch-dependence", "no output has a batch axis")
-        return
+        raise NotApplicable("no output has a batch axis")
     firsts = [{name: batch[name][:1] for name in alone} for batch in batches]
     ways = {
         "in a batch with two others": difference(subject, firsts[0], alone),
@@ -140,11 +133,8 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
     }
     leaks = {way: each for way, each in ways.items() if each.significant}
     if not leaks:
-        yield Passed(
-            "batch-dependence", f"one entry alone and in a batch: {max(ways.values(), key=lambda each: each.size)}"
-        )
-        return
-    worst = max(leaks.values(), key=lambda each: each.size)
+        return Passed("batch-dependence", f"one entry alone and in a batch: {largest(ways.values())}")
+    worst = largest(leaks.values())
     cause = "the result depends on the batch size: a mean over the batch, or code that takes a length from axis 0"
     fix = "normalize over features only; check every view and transpose that involves the batch and head axes"
     if "when the others change" in leaks:
@@ -157,7 +147,7 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
             f"a torch layer with batch_first=False that reads (batch, positions, …) as (positions, batch, …); {cause}"
         )
         fix = f"create torch's layers with batch_first=True, or transpose their input and output; {fix}"
-    yield Finding(
+    return Finding(
         check="batch-dependence",
         severity="fault",
         where=f"{worst.output} of entry 0",

@@ -8,32 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from ...common.arrays import read_array
-from ...common.module_settings import layer_settings, setting
+from ...common.module_settings import LayerSettings, layer_settings, setting
 from ...lens import Call, Run
 from ..finding import Finding, Passed, Result, Skipped
+from .observed_call import Diagnosis, diagnose
 
 SHOWN = 8
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Declared:
-    """The declared settings; None is unknown. causal: whether the layer declares itself causal · window: the number of
-    keys that a row attends to, itself included · groups: the number of key/value heads · sinks: the values, or whether
-    there are some · configured: whether the module has a configuration.
-    """
-
-    scale: float | None = None
-    softcap: float | None = None
-    window: int | None = None
-    causal: bool | None = None
-    groups: int | None = None
-    sinks: np.ndarray | bool | None = None
-    configured: bool = False
-    training: bool = False
 
 
 class AuditedRun:
@@ -64,22 +46,34 @@ class AuditedCall:
             return module if name == type(module).__name__ else None
 
     @cached_property
-    def declared(self) -> Declared:
-        """The settings in the notes of the call; those that are missing there are read from the layer."""
+    def declared(self) -> LayerSettings:
+        """The settings in the notes of the call; those that are missing there are read from the layer. Sinks are their
+        values, or whether there are some.
+        """
         layer, notes = self.layer, self.call.notes
         known = layer_settings(layer)
         causal = notes.get("causal")
         sinks = notes.get("sinks") if known.sinks is None else read_array(known.sinks.detach().float().cpu(), "sinks")
-        return Declared(
-            scale=_positive_number(notes.get("scale") if layer is None else known.scale),
-            softcap=_positive_number(notes.get("softcap"), known.softcap),
-            window=_positive_int(notes.get("window"), known.window, known.configured_window),
+        return LayerSettings(
+            scale=_positive(float, notes.get("scale") if layer is None else known.scale),
+            softcap=_positive(float, notes.get("softcap"), known.softcap),
+            window=_positive(int, notes.get("window"), known.window, known.configured_window),
+            configured_window=known.configured_window,
             causal=causal if isinstance(causal, bool) else known.causal,
-            groups=_positive_int(notes.get("groups"), known.groups),
+            groups=_positive(int, notes.get("groups"), known.groups),
             sinks=True if known.sinks is None and _has_sinks(layer) else sinks,
-            configured=setting(layer, "config") is not None or setting(self.of.module, "config") is not None,
             training=bool(notes.get("training", known.training)),
         )
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What is known about the output."""
+        return diagnose(self.call)
+
+    @property
+    def configured(self) -> bool:
+        """Whether the layer or the model has a configuration."""
+        return any(setting(owner, "config") is not None for owner in (self.layer, self.of.module))
 
     def finding(self, heads: Sequence[int] = (), row: int | None = None, **fields: Any) -> Finding:
         """A finding about the call, or about some of its heads and the first row where it shows.
@@ -143,18 +137,7 @@ def _has_sinks(layer) -> bool:
     )
 
 
-def _positive_number(*values) -> float | None:
-    return next(
-        (
-            float(value)
-            for value in values
-            if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        ),
-        None,
-    )
-
-
-def _positive_int(*values) -> int | None:
-    return next(
-        (value for value in values if isinstance(value, int) and not isinstance(value, bool) and value > 0), None
-    )
+def _positive(kind: type, *values) -> Any:
+    """The first of some values that is a positive number; integers are also numbers of kind float."""
+    numbers: list[Any] = [each for each in values if isinstance(each, (int, kind)) and not isinstance(each, bool)]
+    return next((kind(number) for number in numbers if number > 0), None)

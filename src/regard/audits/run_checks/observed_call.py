@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -149,13 +149,12 @@ def roundoff(call: Call) -> float:
     >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=one.astype(np.float16), k=one))
     2048.0
     """
-    return max(FLOAT32, *(unit(name) for name in _dtypes(call)))
+    return max(FLOAT32, *map(unit, _dtypes(call)))
 
 
 def unit(dtype: Any) -> float:
     """The unit roundoff (largest relative rounding error) of a dtype; 0 for integers and for unknown names."""
-    info = _finfo(dtype)
-    return float(info.eps) / 2 if info is not None else 0.0
+    return max((float(each.eps) / 2 for each in _limits([dtype])), default=0.0)
 
 
 def _dtypes(call: Call) -> Iterator[str]:
@@ -163,27 +162,25 @@ def _dtypes(call: Call) -> Iterator[str]:
     yield str(call.notes.get("dtype", "float64")).removeprefix("torch.")
 
 
-def _finfo(dtype: Any) -> Any:
-    """The `finfo` of a floating-point dtype; None for anything else."""
+def _limits(dtypes: Iterable[Any]) -> Iterator[Any]:
+    """The `finfo` of those that are floating-point dtypes, of eight bits too."""
     import ml_dtypes
 
-    try:
-        return ml_dtypes.finfo(dtype)
-    except (TypeError, ValueError):
-        return None
+    for dtype in dtypes:
+        with suppress(TypeError, ValueError):
+            yield ml_dtypes.finfo(dtype)
 
 
 def _units(call: Call) -> Units:
     """The units of the coarsest dtype of the call. Float32 may flush numbers below 2⁻¹²⁶ to 0."""
-    known = [info for name in _dtypes(call) if (info := _finfo(name)) is not None]
-    least = max([2.0**-126, *(float(info.smallest_subnormal) for info in known)])
-    return Units(roundoff(call), min(roundoff(call), FLOAT32), least, np.inf)
+    least = max([2.0**-126, *(float(each.smallest_subnormal) for each in _limits(_dtypes(call)))])
+    return Units(roundoff(call), FLOAT32, least, np.inf)
 
 
 @dataclass(frozen=True, eq=False)
 class Cause:
     """Why an output is wrong. checks: names of the checks that report it · description: completes "the output is that
-    of attention with …" · arguments: those that produce the output
+    of attention with …" · arguments: those that produce the output · left: the largest difference that remains
     """
 
     checks: tuple[str, ...]
@@ -191,6 +188,7 @@ class Cause:
     cause: str
     fix: str
     arguments: Arguments
+    left: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +198,7 @@ class Diagnosis:
     status: "matches", "explained" (by the cause), "unexplained", or "unknown" (values or outputs were not kept, or
     the difference may or may not be rounding)
     error: the largest difference from the expected output · noise: the rounding error that is possible there · heads:
-    the heads that differ · row: the first row that differs · rows: how many rows were read · left: the largest
-    difference from the output with that cause
+    the heads that differ · row: the first row that differs · rows: how many rows were read
     """
 
     status: str
@@ -211,17 +208,6 @@ class Diagnosis:
     row: int = 0
     rows: int = 0
     cause: Cause | None = None
-    left: float = 0.0
-
-
-_known: WeakKeyDictionary[Call, Diagnosis] = WeakKeyDictionary()
-
-
-def diagnose(call: Call) -> Diagnosis:
-    """The diagnosis of a call; computed only the first time."""
-    if call not in _known:
-        _known[call] = _diagnosed(call)
-    return _known[call]
 
 
 def matches(call: Call) -> bool | None:
@@ -233,7 +219,8 @@ def matches(call: Call) -> bool | None:
     return None if np.isnan(ratio).all() else not bool((ratio > MARGIN).any())
 
 
-def _diagnosed(call: Call) -> Diagnosis:
+def diagnose(call: Call) -> Diagnosis:
+    """Compares the output of a call with the expected one, and explains the difference."""
     if call.v is None or call.out is None or 0 in call.shape:
         return Diagnosis("unknown")
     every = Part(np.arange(call.shape[0]), rows_to_read(call))
@@ -258,15 +245,12 @@ def _diagnosed(call: Call) -> Diagnosis:
         heads=tuple(at.tolist()),
         row=int(every.rows[np.argwhere(wrong)[:, 1].min()]),
     )
-    explained = _explained(call, every._replace(heads=at))
-    if explained is None:
-        return result
-    cause, left = explained
-    return replace(result, status="explained", cause=cause, left=left)
+    cause = _explain(call, every._replace(heads=at))
+    return result if cause is None else replace(result, status="explained", cause=cause)
 
 
-def _explained(call: Call, wrong: Part) -> tuple[Cause, float] | None:
-    """What explains the heads that are wrong, and the difference that remains: permuted heads, or known mistakes."""
+def _explain(call: Call, wrong: Part) -> Cause | None:
+    """What explains the heads that are wrong: permuted heads, or known mistakes."""
     permuted = _permuted(call, wrong)
     if permuted is not None:
         return permuted
@@ -279,17 +263,17 @@ def _explained(call: Call, wrong: Part) -> tuple[Cause, float] | None:
     for mistake in mistakes:
         descriptions.append(mistake.described(at))
         at = mistake.change(at) or at
-    cause = Cause(
+    return Cause(
         checks=tuple(dict.fromkeys(check for mistake in mistakes for check in mistake.checks)),
         description=" and ".join(descriptions),
         cause="; ".join(mistake.cause for mistake in mistakes),
         fix="; ".join(mistake.fix for mistake in mistakes),
         arguments=arguments,
+        left=float(np.nanmax(seen.difference(arguments, wrong).error)),
     )
-    return cause, float(np.nanmax(seen.difference(arguments, wrong).error))
 
 
-def _permuted(call: Call, wrong: Part) -> tuple[Cause, float] | None:
+def _permuted(call: Call, wrong: Part) -> Cause | None:
     """Outputs of other heads, or outputs with the head axis and the row axis swapped."""
     assert call.out is not None
     (H, Q, _), arguments = call.shape, arguments_of(call)
@@ -312,7 +296,8 @@ def _permuted(call: Call, wrong: Part) -> tuple[Cause, float] | None:
             "heads are split and merged in different orders",
             "split and merge the heads with the same view and transpose",
             arguments,
-        ), left
+            left,
+        )
     if len(wrong.rows) < Q or 1 in (H, Q):
         return None
     swapped = right._replace(
@@ -328,4 +313,5 @@ def _permuted(call: Call, wrong: Part) -> tuple[Cause, float] | None:
         "reshape is used where a transpose is needed",
         "call transpose(1, 2) before reshape",
         arguments,
-    ), float(np.nanmax(error))
+        float(np.nanmax(error)),
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from ...common.text.units import counted
 from ..finding import Finding, Result
 from .audited_run import AuditedCall, AuditedRun, concluded
-from .observed_call import REPORTED, diagnose
+from .observed_call import REPORTED
 
 # Compares an argument with what the layer declares: a finding, or whether they could be compared.
 Compare = Callable[[AuditedCall], Finding | bool]
@@ -17,11 +17,9 @@ Compare = Callable[[AuditedCall], Finding | bool]
 
 def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result]:
     """Results for one argument of the calls: whether it is what the layers declare, and whether outputs match it."""
-    answers = list(_explained(name, run))
-    if compare is not None:
-        answers += map(compare, run.calls)
-    read = sum(answer is True for answer in answers[: len(run.calls)])
-    of = sum(answer is True for answer in answers[len(run.calls) :])
+    explained = list(_explained(name, run))
+    compared = [] if compare is None else [compare(audited) for audited in run.calls]
+    read, of = explained.count(True), compared.count(True)
     matches, has = "matches" if read == 1 else "match", "has" if of == 1 else "have"
     measured = [f"{read} of {counted(len(run.calls), 'output')} {matches} the arguments of the call"] if read else []
     measured += [f"{counted(of, 'call')} {has} the arguments that the layer declares"] if of else []
@@ -37,7 +35,7 @@ def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result
         )
     yield from concluded(
         name,
-        [answer for answer in answers if isinstance(answer, Finding)],
+        [answer for answer in explained + compared if isinstance(answer, Finding)],
         read + of,
         "; ".join(measured),
         "no values and outputs were recorded, and no layer declares this argument",
@@ -47,7 +45,7 @@ def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result
 def output(run: AuditedRun) -> Iterator[Result]:
     """Outputs that no known mistake explains."""
     answers = list(_unexplained(run))
-    read = sum(answer is True for answer in answers)
+    read = answers.count(True)
     measured = f"{read} of {len(run.calls)} outputs are softmax(scores) · v, or a known mistake explains them"
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     yield from concluded("output", findings, read, measured, "no values and outputs were recorded")
@@ -58,7 +56,7 @@ def _explained(name: str, run: AuditedRun) -> Iterator[Finding | bool]:
     be compared.
     """
     for audited in run.calls:
-        diagnosis = diagnose(audited.call)
+        diagnosis = audited.diagnosis
         cause = diagnosis.cause
         if cause is None or name not in cause.checks:
             yield diagnosis.status in ("matches", "explained")
@@ -70,14 +68,14 @@ def _explained(name: str, run: AuditedRun) -> Iterator[Finding | bool]:
             severity="fault",
             measured=(
                 f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
-                f"up to {diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
+                f"up to {cause.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
                 f"where rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
             ),
             cause=cause.cause,
             fix=cause.fix,
             numbers={
                 "error": diagnosis.error,
-                "left": diagnosis.left,
+                "left": cause.left,
                 "noise": diagnosis.noise,
                 "heads": list(diagnosis.heads),
                 "expected_scale": audited.call.scale,
@@ -91,7 +89,7 @@ def _unexplained(run: AuditedRun) -> Iterator[Finding | bool]:
     compared.
     """
     for audited in run.calls:
-        diagnosis = diagnose(audited.call)
+        diagnosis = audited.diagnosis
         if diagnosis.status != "unexplained":
             yield diagnosis.status != "unknown"
             continue

@@ -58,19 +58,19 @@ def _declared_factor(audited: AuditedCall, effective: float) -> float | None:
     scale decides: a number or its inverse that equals it, else one that is the usual scale 1/√D. Any other number is a
     factor in layers with a configuration, as in transformers, and no declaration elsewhere.
     """
-    call, found = audited.call, audited.declared
+    call, scale = audited.call, audited.declared.scale
     assert call.q is not None
-    if found.scale is None:
+    if scale is None:
         return None
-    usual, forms = call.q.shape[2] ** -0.5, (found.scale, 1 / found.scale)
+    usual, forms = call.q.shape[2] ** -0.5, (scale, 1 / scale)
     near = CLOSE if effective == call.scale else ROUGH
-    if not math.isclose(found.scale, usual, rel_tol=CLOSE):  # the inverse of the usual scale is a mistake
+    if not math.isclose(scale, usual, rel_tol=CLOSE):  # the inverse of the usual scale is a mistake
         measured = next((form for form in forms if math.isclose(effective, form, rel_tol=near)), None)
         if measured is not None:
             return measured
     if any(math.isclose(form, usual, rel_tol=CLOSE) for form in forms):
         return usual
-    return found.scale if found.configured else None
+    return scale if audited.configured else None
 
 
 def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
@@ -84,7 +84,7 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     assert call.q is not None and call.k is not None
     D, pattern = call.q.shape[2], path_pattern(call.name)
     near = CLOSE if effective == call.scale else ROUGH
-    usual, configured = D**-0.5, audited.declared.configured
+    usual = D**-0.5
     others = [
         other.scale
         for other in calls
@@ -99,7 +99,7 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     ]
     forms += (
         []
-        if configured
+        if audited.configured
         else [
             (1.0, "the scale is missing"),
             (1 / D, "the scale is 1/D instead of 1/√D, or q is scaled twice"),

@@ -128,9 +128,8 @@ def _faults(audited: AuditedCall, rows: np.ndarray) -> Iterator[Fault]:
 
 def _storage_dtype(given: np.ndarray) -> tuple[str, float]:
     """(name, unit roundoff) of the 16-bit dtype that represents all these weights exactly, or of their own dtype."""
-    own = str(given.dtype), unit(given.dtype)
     for row in sorted((row for row in FLOATS.values() if row.bits == 16), key=lambda row: row.digits):
         with np.errstate(over="ignore"):
             if (given.astype(row.numpy).astype(given.dtype) == given).all():
-                return row.name, max(own[1], row.roundoff)
-    return own
+                return row.name, max(unit(given.dtype), row.roundoff)
+    return str(given.dtype), unit(given.dtype)

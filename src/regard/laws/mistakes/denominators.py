@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ..arguments import Arguments, highest
-from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by
+from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by, with_a_mask, with_sinks
 
 
 def _without_maximum(it: Softmax) -> np.ndarray:
@@ -29,10 +29,6 @@ def _sum_of_shifted(it: Softmax) -> np.ndarray:
 
 def _unscaled(it: Softmax) -> np.ndarray:
     return it.of(it.scores / it.arguments.scale if it.arguments.scale else it.scores)
-
-
-def _only_in_calls_with_sinks(change: Change) -> Change:
-    return lambda arguments: None if arguments.sinks is None else change(arguments)
 
 
 _lse = partial(Mistake, law=7)
@@ -95,14 +91,14 @@ LSE = (
         "an lse over all keys",
         "the lse is computed before the mask",
         "sum over the keys that a row attends to",
-        lambda arguments: lse_by(lambda it: it.of(allowed=it.everything))(arguments) if arguments.masks else None,
+        with_a_mask(lse_by(lambda it: it.of(allowed=it.everything))),
     ),
     _lse(
         "lse-without-sinks",
         "an lse without the sinks",
         "the sinks are applied to the output afterwards",
         "the lse is the logarithm of the whole denominator: logaddexp(lse, sink)",
-        _only_in_calls_with_sinks(lse_by(lambda it: it.usual(it.scores, it.allowed, None))),
+        with_sinks(lse_by(lambda it: it.usual(it.scores, it.allowed, None))),
     ),
     _lse(
         "lse-negative",
@@ -210,9 +206,9 @@ SINKS = (
         "exp(sink) added to a sum of exp(score − maximum)",
         "the maximum is subtracted from the scores, and not from the sinks",
         "add exp(sink − maximum)",
-        _only_in_calls_with_sinks(
+        with_sinks(
             both(
-                weights_by(_not_shifted(lambda powers, total, top: powers / total), masked=False),
+                weights_by(_not_shifted(lambda powers, total, top: powers / total)),
                 lse_by(_not_shifted(lambda powers, total, top: (np.log(total) + top)[..., 0])),
             )
         ),
@@ -229,7 +225,7 @@ SINKS = (
         "sinks whose weight goes to the first value",
         "the first key is taken for the sink",
         "a sink has a weight, but no value",
-        _only_in_calls_with_sinks(weights_by(_as_first_value, masked=False)),
+        with_sinks(weights_by(_as_first_value)),
         checks=(),
     ),
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..arguments import Arguments
-from ..mistake import Change, Mistake, without_masks
+from ..mistake import Change, Mistake, only_if, with_a_mask, with_sinks, without_masks, without_scores
 
 
 def _step(**steps: Callable) -> Change:
@@ -46,15 +46,11 @@ def _mean_of_heads(gradient, heads, given):
 
 
 def _shared(change: Change) -> Change:
-    return lambda arguments: change(arguments) if int(arguments.key_heads.max()) + 1 < arguments.heads else None
-
-
-def _with_sinks(change: Change) -> Change:
-    return lambda arguments: None if arguments.sinks is None else change(arguments)
+    return only_if(lambda arguments: int(arguments.key_heads.max()) + 1 < arguments.heads, change)
 
 
 def _with(name: str, change: Change) -> Change:
-    return lambda arguments: change(arguments) if name in arguments.scores else None
+    return only_if(lambda arguments: name in arguments.scores, change)
 
 
 def _first_of_broadcast(gradient, shape):
@@ -97,15 +93,7 @@ def _nan_in_empty_rows(gradient, allowed):
 
 
 def _entry(name: str, description: str, cause: str, fix: str, change: Change, *, law: int = 1) -> Mistake:
-    description = f"right results, and {description}"
-    return Mistake(
-        f"gradient-{name}",
-        description,
-        cause,
-        fix,
-        change,
-        law=law,
-    )
+    return Mistake(f"gradient-{name}", f"right results, and {description}", cause, fix, change, law=law)
 
 
 RULE = "dS = P ∘ (dP − δ + dlse), with δ = Σ dout · out"
@@ -184,7 +172,7 @@ GRADIENTS = (
         "gradients that flow through masked pairs",
         "the backward pass computes the weights again without the mask",
         "apply the mask in the backward pass too",
-        _recomputed(lambda arguments: replace(arguments, masks={}) if arguments.masks else None),
+        _recomputed(with_a_mask(lambda arguments: replace(arguments, masks={}))),
         law=6,
     ),
     _entry(
@@ -200,7 +188,7 @@ GRADIENTS = (
         "gradients of scores without the bias",
         "the backward pass computes the weights again without the bias",
         "add the bias in the backward pass too",
-        _with("bias", _recomputed(lambda a: replace(a, scores={n: s for n, s in a.scores.items() if n != "bias"}))),
+        _recomputed(without_scores("bias")),
     ),
     _entry(
         "softcap-missing",
@@ -222,7 +210,7 @@ GRADIENTS = (
         "gradients of NaN from fully masked rows",
         "0/0 in a fully masked row is hidden in the output, but not in the gradients",
         "set the gradients of fully masked rows to 0 before the softmax, not after it",
-        lambda arguments: _step(only_allowed=_nan_in_empty_rows)(arguments) if arguments.masks else None,
+        with_a_mask(_step(only_allowed=_nan_in_empty_rows)),
         law=5,
     ),
     _entry(
@@ -244,7 +232,7 @@ GRADIENTS = (
         "a gradient of v from the transposed weights",
         "dV = P dO is computed in place of Pᵀ dO",
         "dV = Pᵀ dO",
-        lambda a: _step(as_weights=lambda p: p.swapaxes(-1, -2))(a) if a.queries == a.keys else None,
+        only_if(lambda a: a.queries == a.keys, _step(as_weights=lambda p: p.swapaxes(-1, -2))),
     ),
     _entry(
         "keys-and-values-exchanged",
@@ -326,7 +314,7 @@ GRADIENTS = (
         "a gradient of the sinks of 0",
         "the sinks are taken for constants",
         "the gradient of a sink is Σ P_sink (dlse − δ)",
-        _with_sinks(_step(of_sinks=lambda shares, delta, dlse: np.zeros(shares.shape[1]))),
+        with_sinks(_step(of_sinks=lambda shares, delta, dlse: np.zeros(shares.shape[1]))),
         law=8,
     ),
     _entry(
@@ -334,7 +322,7 @@ GRADIENTS = (
         "a gradient of the sinks of the wrong sign",
         "a sign is wrong",
         "the gradient of a sink is Σ P_sink (dlse − δ)",
-        _with_sinks(_step(of_sinks=lambda shares, delta, dlse: (shares * (delta - dlse)).sum((0, 2)))),
+        with_sinks(_step(of_sinks=lambda shares, delta, dlse: (shares * (delta - dlse)).sum((0, 2)))),
         law=8,
     ),
 )

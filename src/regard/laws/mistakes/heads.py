@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import Arguments, lse
-from ..mistake import Change, Mistake, inputs_by
+from ..mistake import Change, Mistake, inputs_by, only_if
 
 
 def _given(arguments: Arguments) -> int:
@@ -48,19 +48,16 @@ def _tiled(name: str, what: str, which: str) -> Mistake:
     )
 
 
-def _next(which: str) -> Change:
-    field = {"k": "key_heads", "v": "value_heads"}[which]
-    return lambda arguments: (
-        replace(arguments, **{field: np.roll(getattr(arguments, field), -1)}) if _given(arguments) > 1 else None
-    )
+def _other_heads(new: Callable[[np.ndarray], np.ndarray], *fields: str) -> Change:
+    def change(arguments: Arguments) -> Arguments:
+        others: dict[str, Any] = {name: new(getattr(arguments, name)) for name in fields}
+        return replace(arguments, **others)
+
+    return only_if(lambda arguments: _given(arguments) > 1, change)
 
 
-def _first_head(*fields: str) -> Change:
-    def change(arguments: Arguments) -> Arguments | None:
-        first: dict[str, Any] = {name: np.zeros_like(getattr(arguments, name)) for name in fields}
-        return replace(arguments, **first) if _given(arguments) > 1 else None
-
-    return change
+def _next(heads: np.ndarray) -> np.ndarray:
+    return np.roll(heads, -1)
 
 
 def _regrouped(arguments: Arguments) -> Arguments | None:
@@ -96,16 +93,19 @@ def _merged_by_depth(x: np.ndarray) -> np.ndarray:
 
 
 def _wrong_split(split: Callable[[np.ndarray], np.ndarray]) -> Change:
-    inputs = inputs_by(lambda q, k, v: (split(q), split(k), split(v)))
-    return lambda arguments: None if arguments.heads == 1 else inputs(arguments)
+    return only_if(_has_several, inputs_by(lambda q, k, v: (split(q), split(k), split(v))))
 
 
 def _wrong_merge(merged: Callable[[np.ndarray], np.ndarray]) -> Change:
-    def change(arguments: Arguments) -> Arguments | None:
+    def change(arguments: Arguments) -> Arguments:
         usual = arguments.finish
-        return None if arguments.heads == 1 else replace(arguments, finish=lambda out: merged(usual(out)))
+        return replace(arguments, finish=lambda out: merged(usual(out)))
 
-    return change
+    return only_if(_has_several, change)
+
+
+def _has_several(arguments: Arguments) -> bool:
+    return arguments.heads != 1
 
 
 def _one_head(arguments: Arguments) -> Arguments | None:
@@ -162,13 +162,13 @@ def _of_entry_0(*parts: str) -> Change:
     return inputs_by(inputs)
 
 
-def _of_next(name: str, which: str, what: str) -> Mistake:
+def _of_next(name: str, what: str, field: str) -> Mistake:
     return Mistake(
         name,
-        f"{which} of the next head",
+        f"{what} of the next head",
         "heads are not counted from 0",
         "count heads from 0",
-        _next(which),
+        _other_heads(_next, field),
         checks=("heads",),
     )
 
@@ -200,7 +200,7 @@ HEADS = (
         "the first key/value head for every query head",
         "only one key/value head is read",
         "use key/value head h // (H / G) for query head h",
-        _first_head("key_heads", "value_heads"),
+        _other_heads(np.zeros_like, "key_heads", "value_heads"),
         checks=("heads",),
     ),
     Mistake(
@@ -208,14 +208,14 @@ HEADS = (
         "the keys of the first head for every query head",
         "the head axis of the keys is dropped",
         "use the keys of head h // (H / G) for query head h",
-        _first_head("key_heads"),
+        _other_heads(np.zeros_like, "key_heads"),
     ),
     Mistake(
         "first-head-values",
         "the values of the first head for every query head",
         "the head axis of the values is dropped",
         "use the values of head h // (H / G) for query head h",
-        _first_head("value_heads"),
+        _other_heads(np.zeros_like, "value_heads"),
     ),
     Mistake(
         "groups-queries-regrouped",
@@ -224,8 +224,8 @@ HEADS = (
         "view query heads as (G, H / G)",
         _regrouped,
     ),
-    _of_next("next-head-keys", "k", "keys"),
-    _of_next("next-head-values", "v", "values"),
+    _of_next("next-head-keys", "k", "key_heads"),
+    _of_next("next-head-values", "v", "value_heads"),
     Mistake(
         "heads-split-without-transpose",
         "q, k and v whose heads are split by a view alone",
@@ -253,7 +253,7 @@ HEADS = (
         "the head axis and the row axis of the output swapped",
         "reshape is used where a transpose is needed",
         "call transpose(1, 2) before reshape",
-        lambda arguments: None if arguments.queries == 1 else _wrong_merge(_merged)(arguments),
+        only_if(lambda arguments: arguments.queries != 1, _wrong_merge(_merged)),
     ),
     Mistake(
         "heads-merged-by-depth",

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...language.analysis import in_range
 from ..arguments import Added, Arguments
-from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by
+from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by, with_a_mask
 
 
 def _times(factor: float) -> Change:
@@ -69,7 +69,7 @@ def _renormalized(guarded: bool):
         total = kept.sum(-1, keepdims=True)
         return kept / (np.where(total == 0, 1, total) if guarded else total)
 
-    return weights_by(step)
+    return with_a_mask(weights_by(step))
 
 
 def _filled(fill, *, add: bool = False):
@@ -80,7 +80,7 @@ def _filled(fill, *, add: bool = False):
         other: np.ndarray = np.asarray(it.scores + low if add else low).astype(it.arguments.real)
         return it.of(np.where(it.allowed, it.scores, other), it.everything)
 
-    return both(weights_by(step), lse_by(step))
+    return with_a_mask(both(weights_by(step), lse_by(step)))
 
 
 def _finite(name: str, description: str, fill: float | None, *, add: bool = False) -> Mistake:
@@ -132,7 +132,7 @@ def _empty(name: str, description: str, cause: str, row: Callable[[np.ndarray], 
         description,
         cause,
         "set the output of fully masked rows to 0",
-        weights_by(step),
+        with_a_mask(weights_by(step)),
         law=5,
     )
 
@@ -198,7 +198,7 @@ ROWS = (
         "keys that reach rows which do not attend to them",
         "−infinity is added to masked scores, but NaN − infinity is NaN",
         "use where(mask, scores, −infinity)",
-        weights_by(_added_mask),
+        with_a_mask(weights_by(_added_mask)),
         law=6,
     ),
 )

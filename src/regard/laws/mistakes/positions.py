@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ...language.analysis import evaluate, substituted
-from ...language.expr import Const, Expr, batch, key, query
+from ...language.expr import Expr, batch, key, query
 from ...language.masks import causal
 from ..arguments import Arguments
-from ..mistake import Change, Mistake, masks_changed, restricted_to, without_masks
+from ..mistake import (
+    Change,
+    Mistake,
+    masks_changed,
+    of_first,
+    only_if,
+    restricted_to,
+    with_both_masks,
+    without_masks,
+)
 
 BOUND = "a bound is off by one: < instead of ≤, or a diagonal counted from 1"
 MOVE = "compare the first rows with the mask, and move the bound"
@@ -90,10 +100,6 @@ def _without_a_window_of_0(arguments: Arguments) -> Arguments | None:
     return None if np.any(seen) else without_masks("window")(arguments)
 
 
-def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
-    return without_masks("causal")(arguments) if {"causal", "mask"} <= set(arguments.masks) else None
-
-
 def _dropped(name: str, what: str, rule, cause: str) -> Mistake:
     return Mistake(
         name,
@@ -132,8 +138,12 @@ def _wrong_end(name: str, what: str, at: str, start, alone: bool) -> Mistake:
 
 TOP, BOTTOM = "top left: row 0 at key 0", "bottom right: the last row at the last key"
 
+_causal = partial(Mistake, law=3)
+_window = partial(Mistake, law=4)
+_padding = partial(Mistake, law=2)
+
 POSITIONS = (
-    Mistake(
+    _causal(
         "causal-ignored",
         "a mask that is not causal",
         "is_causal is not passed to the kernel",
@@ -143,16 +153,14 @@ POSITIONS = (
             if "rule" in arguments.masks
             else without_masks("causal")
         )(arguments),
-        law=3,
         checks=("mask",),
     ),
-    Mistake(
+    _causal(
         "causal-ignored-when-mask",
         "a causal mask that is ignored if there is another mask",
         "the mask that was passed replaces the causal mask",
         "combine the causal mask and the other mask with &",
-        _causal_ignored_with_mask,
-        law=3,
+        with_both_masks(without_masks("causal")),
     ),
     Mistake(
         "causal-by-default",
@@ -168,89 +176,79 @@ POSITIONS = (
     _wrong_end("alignment-bottom-right", "the mask", BOTTOM, lambda a: a.keys - a.queries, False),
     _wrong_end("alignment-bottom-right-alone", "a causal mask", BOTTOM, lambda a: a.keys - a.queries, True),
     _moved("causal-off-by-one", "one key more on the right", lambda a, m: m | _before(a, m), "causal", "rule", law=3),
-    Mistake(
+    _causal(
         "causal-hides-own-key",
         "a causal mask that hides each row's own key",
         BOUND,
         MOVE,
         masks_changed(lambda arguments, mask: mask & (key < query), "causal", "rule"),
-        law=3,
         checks=("mask",),
     ),
-    Mistake(
+    _causal(
         "causal-transposed",
         "a causal mask in which a row attends to later keys instead of earlier ones",
         "triu is used instead of tril, or what triu marks is kept instead of masked",
         "let row i attend to key j if j ≤ i",
         masks_changed(lambda arguments, mask: key >= query, "causal"),
-        law=3,
     ),
-    Mistake(
+    _causal(
         "causal-inverted",
         "a causal mask in which a row attends only to later keys",
         "the causal mask is true where a pair is hidden, and the kernel reads true as 'may attend'",
         "invert the causal mask",
         masks_changed(lambda arguments, mask: ~mask, "causal"),
-        law=3,
     ),
-    Mistake(
+    _causal(
         "causal-rows-reversed",
         "a causal mask whose rows are in reverse order",
         "positions of rows are counted from the last one",
         "let row i have position start + i",
         masks_changed(_reversed_rows, "causal"),
-        law=3,
     ),
     *(
-        Mistake(
+        _causal(
             f"causal-by-blocks-{size}",
             f"a causal mask of whole blocks of {size}",
             f"blocks of {size} rows and keys are compared, and the block on the diagonal is not masked",
             "mask each pair of the blocks on the diagonal",
             masks_changed(_by_blocks(size), "causal"),
-            law=3,
         )
         for size in (16, 32, 64)
     ),
-    Mistake(
+    _window(
         "window-ignored",
         "no window",
         "the window is dropped",
         "pass the window to the kernel",
         without_masks("window"),
-        law=4,
     ),
-    Mistake(
+    _window(
         "window-ignored-when-causal",
         "no window in causal calls",
         "the window is dropped if the call is causal",
         "apply both: mask & window",
-        lambda arguments: without_masks("window")(arguments) if "causal" in arguments.masks else None,
-        law=4,
+        only_if(lambda arguments: "causal" in arguments.masks, without_masks("window")),
     ),
-    Mistake(
+    _window(
         "window-of-0-ignored",
         "no window, because its size is 0",
         "`if window:` is false for 0",
         "write `if window is not None:`",
         _without_a_window_of_0,
-        law=4,
     ),
-    Mistake(
+    _window(
         "window-not-causal",
         "a window that reaches as far after a row as before it",
         "the window is compared with |query − key|",
         "compare it with query − key, and mask later keys",
         masks_changed(_both_sides, "window"),
-        law=4,
     ),
-    Mistake(
+    _window(
         "window-inverted",
         "the inverted window",
         "the window is true where a pair is hidden, and the kernel reads true as 'may attend'",
         "invert the window",
         masks_changed(lambda arguments, mask: ~mask, "window"),
-        law=4,
     ),
     _moved("window-longer-by-one", "one key more on the left", lambda a, m: m | _after(a, m), "window", "rule"),
     _moved("window-shorter-by-one", "one key less on the left", lambda a, m: m & _before(a, m), "window", "rule"),
@@ -258,61 +256,55 @@ POSITIONS = (
     _moved("window-ends-earlier", "one key less on the right", lambda a, m: m & _after(a, m), "window", "rule"),
     _moved("window-moved-right", "all moved one key to the right", _before, "window", "rule"),
     _moved("window-moved-left", "all moved one key to the left", _after, "window", "rule"),
-    Mistake(
+    _window(
         "window-in-chunks",
         "chunks of keys in place of a window that moves with the row",
         "rows attend within their own chunk, and the window is not counted from each row",
         "let row i attend to key j if i − j is within the window",
         masks_changed(_in_chunks, "window"),
-        law=4,
     ),
-    Mistake(
+    _padding(
         "padding-ignored",
         "padding that is not masked",
         "the lengths are dropped",
         "mask the keys from the length of each batch entry on",
         without_masks("lengths"),
-        law=2,
     ),
-    Mistake(
+    _padding(
         "padding-at-the-wrong-end",
         "padding masked at the first keys instead of the last",
         "padding on the right is read as padding on the left",
         "mask the keys from the length of each batch entry on",
         masks_changed(_from_the_end, "lengths"),
-        law=2,
     ),
-    Mistake(
+    _padding(
         "padding-longer-by-one",
         "one key of padding less than there is",
         "key ≤ length instead of key < length",
         "mask the keys from the length of each batch entry on",
         masks_changed(lambda a, m: substituted(m, {key: key - 1}), "lengths"),
-        law=2,
     ),
-    Mistake(
+    _padding(
         "padding-shorter-by-one",
         "one key of padding more than there is",
         "key < length − 1 instead of key < length",
         "mask the keys from the length of each batch entry on",
         masks_changed(lambda a, m: substituted(m, {key: key + 1}), "lengths"),
-        law=2,
     ),
     Mistake(
         "padding-of-first-batch-entry",
         "the length of the first batch entry in every entry",
         "the lengths are read at index 0",
         "read the length of each batch entry",
-        masks_changed(lambda a, m: substituted(m, {batch: Const(0)}), "lengths"),
+        masks_changed(of_first(batch), "lengths"),
         law=11,
     ),
-    Mistake(
+    _causal(
         "diagonal-removed",
         "no row that attends to its own position",
         "the diagonal is masked",
         "let each row attend to its own position",
         restricted_to(lambda arguments: key != query),
-        law=3,
     ),
     _dropped("first-key-dropped", "the first key dropped", lambda a: key > 0, "keys are counted from 1"),
     _dropped("last-key-dropped", "the last key dropped", lambda a: key < a.keys - 1, "a loop ends one key too early"),

@@ -25,24 +25,20 @@ def _keys_as_values(arguments: Arguments) -> Arguments:
     return replace(arguments, to_output=to_output)
 
 
-def _values_as_keys(q, k, v):
-    return q, v if k.shape == v.shape else k, v
+def _in_place_of(part: str, other: str) -> Change:
+    """One of q, k and v in place of another one of the same shape."""
+
+    def inputs(q, k, v):
+        arrays = {"q": q, "k": k, "v": v}
+        if arrays[part].shape == arrays[other].shape:
+            arrays[part] = arrays[other]
+        return tuple(arrays.values())
+
+    return inputs_by(inputs)
 
 
 def _swapped(q, k, v):
     return (q, v, k) if k.shape == v.shape else (q, k, v)
-
-
-def _queries_as_keys(q, k, v):
-    return q, q if q.shape == k.shape else k, v
-
-
-def _keys_as_queries(q, k, v):
-    return k if q.shape == k.shape else q, k, v
-
-
-def _queries_as_values(q, k, v):
-    return q, k, q if q.shape == v.shape else v
 
 
 def _transposed(arguments: Arguments) -> Arguments | None:
@@ -84,7 +80,7 @@ VALUES = (
         "values in place of keys",
         "v is passed or projected twice",
         NAMES,
-        inputs_by(_values_as_keys),
+        _in_place_of("k", "v"),
     ),
     Mistake("keys-and-values-swapped", "keys and values swapped", "k and v are exchanged", NAMES, inputs_by(_swapped)),
     Mistake(
@@ -92,7 +88,7 @@ VALUES = (
         "queries in place of keys",
         "q is passed or projected twice",
         NAMES,
-        inputs_by(_queries_as_keys),
+        _in_place_of("k", "q"),
     ),
     Mistake(
         "queries-and-keys-swapped",
@@ -106,14 +102,14 @@ VALUES = (
         "keys in place of queries",
         "k is multiplied with itself",
         NAMES,
-        inputs_by(_keys_as_queries),
+        _in_place_of("q", "k"),
     ),
     Mistake(
         "queries-as-values",
         "queries in place of values",
         "q is passed or projected twice",
         NAMES,
-        inputs_by(_queries_as_values),
+        _in_place_of("v", "q"),
     ),
     Mistake(
         "weights-transposed",
@@ -190,11 +186,11 @@ def _scores(rounded: Callable[[Array], Array]) -> Change:
     def step(it: Softmax) -> Array:
         return it.of(rounded(it.scores))
 
-    return both(weights_by(step, masked=False), lse_by(step))
+    return both(weights_by(step), lse_by(step))
 
 
 def _weights(rounded: Callable[[Array], Array]) -> Change:
-    return weights_by(lambda it: rounded(it.of()), masked=False)
+    return weights_by(lambda it: rounded(it.of()))
 
 
 def _inputs(rounded: Callable[[Array], Array]) -> Change:
@@ -202,14 +198,7 @@ def _inputs(rounded: Callable[[Array], Array]) -> Change:
 
 
 def _of_product(name: str, description: str, cause: str, change: Change) -> Mistake:
-    fix = "multiply all columns of q and k, and add the products"
-    return Mistake(
-        name,
-        description,
-        cause,
-        fix,
-        change,
-    )
+    return Mistake(name, description, cause, "multiply all columns of q and k, and add the products", change)
 
 
 def _of_16_bits(what: str, dtype: str, rounded: Callable[[Array], Array], change: Callable[..., Change]) -> Mistake:

@@ -9,11 +9,21 @@ from dataclasses import replace
 import numpy as np
 
 from ...language.analysis import evaluate, substituted
-from ...language.expr import Const, Expr, Op, Read, batch, head, key, query, walk
+from ...language.expr import Const, Expr, Op, Read, batch, head, walk
 from ...language.expr import score as the_score
 from ...language.functions import maximum, minimum, tanh
 from ..arguments import Arguments
-from ..mistake import Change, Mistake, inputs_by, scores_changed, weights_by
+from ..mistake import (
+    Change,
+    Mistake,
+    inputs_by,
+    of_first,
+    scores_changed,
+    transposed,
+    weights_by,
+    with_a_mask,
+    without_scores,
+)
 
 LOG2E = 1 / math.log(2)
 
@@ -121,15 +131,6 @@ def has_softcap(score: Expr | None) -> bool:
     return score is not None and any(isinstance(node, Op) and node.name == "tanh" for node in walk(score))
 
 
-def _without(name: str) -> Change:
-    def change(arguments: Arguments) -> Arguments | None:
-        if name not in arguments.scores:
-            return None
-        return replace(arguments, scores={other: rule for other, rule in arguments.scores.items() if other != name})
-
-    return change
-
-
 def _cap(rule: Expr) -> float | None:
     """The limit of a softcap; None if it is not a single number."""
     if any(isinstance(node, Read) for node in walk(rule)):
@@ -159,7 +160,7 @@ def _after_mask(arguments: Arguments) -> Arguments | None:
     cap = None if rule is None else _cap(rule)
     if cap is None:
         return None
-    return weights_by(lambda it: it.of(np.where(it.allowed, it.scores, -cap), it.everything))(arguments)
+    return with_a_mask(weights_by(lambda it: it.of(np.where(it.allowed, it.scores, -cap), it.everything)))(arguments)
 
 
 def _reordered(arguments: Arguments) -> Arguments | None:
@@ -185,16 +186,6 @@ def _as_mask(arguments: Arguments) -> Arguments | None:
     return replace(arguments, scores=left, masks={**arguments.masks, "bias": _added(rule) != 0})
 
 
-def _first(variable: Expr) -> Change:
-    return scores_changed(lambda arguments, rule: substituted(rule, {variable: Const(0)}), "bias")
-
-
-def _transposed(arguments: Arguments, rule: Expr) -> Expr | None:
-    if arguments.queries != arguments.keys:
-        return None
-    return substituted(rule, {query: key + arguments.start, key: query - arguments.start})
-
-
 def _of_softcap(
     name: str, description: str, cause: str, change: Change, checks: tuple[str, ...] = ("softcap",)
 ) -> Mistake:
@@ -213,7 +204,7 @@ SCORES = (
         "scores without the softcap",
         "the implementation does not support a softcap, or drops the argument",
         "use an implementation that supports it, or apply the softcap to the scores before the mask",
-        _without("softcap"),
+        without_scores("softcap"),
         checks=("softcap",),
     ),
     Mistake(
@@ -221,7 +212,7 @@ SCORES = (
         "scores without the bias",
         "the implementation does not support a bias, or drops the argument",
         "use an implementation that supports it, or apply the bias to the scores before the mask",
-        _without("bias"),
+        without_scores("bias"),
         checks=("bias",),
     ),
     _of_softcap("after-mask", "a softcap of masked scores too", "−infinity is capped to −cap", _after_mask, checks=()),
@@ -282,20 +273,20 @@ SCORES = (
         "of-first-head",
         "the bias of the first head in every head",
         "the head axis of the bias is dropped",
-        _first(head),
+        scores_changed(of_first(head), "bias"),
     ),
     _of_bias(
         "of-first-batch-entry",
         "the bias of the first batch entry in every entry",
         "the batch axis of the bias is dropped",
-        _first(batch),
+        scores_changed(of_first(batch), "bias"),
         checks=(),
     ),
     _of_bias(
         "transposed",
         "the transposed bias",
         "the axes of the bias are keys and queries instead of queries and keys",
-        scores_changed(_transposed, "bias"),
+        scores_changed(transposed, "bias"),
         checks=(),
     ),
     _of_bias(

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from ...language.analysis import in_range
-from ..arguments import Arguments, highest, lse
-from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by
+from ..arguments import highest, lse
+from ..mistake import Change, Mistake, Softmax, both, lse_by, only_if, weights_by, with_a_mask
 
 
 def _over(first: int, second: int) -> Change:
@@ -19,7 +19,7 @@ def _over(first: int, second: int) -> Change:
         swapped = it.usual(it.scores.swapaxes(first, second), it.allowed.swapaxes(first, second), None)
         return swapped.swapaxes(first, second)
 
-    return weights_by(step, masked=False)
+    return weights_by(step)
 
 
 def _over_everything(it: Softmax) -> np.ndarray:
@@ -66,7 +66,7 @@ def _more_in_denominator(more: float) -> Change:
         total = np.exp(lse(it.scores, it.allowed, it.sinks)[..., None] - top)
         return it.of() * np.where(np.isnan(total), 1, total / (total + more))
 
-    return weights_by(step, masked=False)
+    return weights_by(step)
 
 
 def _base_2(it: Softmax) -> np.ndarray:
@@ -81,10 +81,6 @@ def _one_more(it: Softmax) -> np.ndarray:
 def _times_scale(it: Softmax) -> np.ndarray:
     scale = it.arguments.scale
     return it.of(it.scores / scale if scale else it.scores) * scale
-
-
-def _across_heads(arguments: Arguments) -> Arguments | None:
-    return None if arguments.heads == 1 else _over(-3, -1)(arguments)
 
 
 _softmax = partial(Mistake, checks=("softmax",))
@@ -104,21 +100,21 @@ SOFTMAX = (
         "a softmax over the heads",
         "the softmax is taken over the wrong axis",
         AXIS,
-        _across_heads,
+        only_if(lambda arguments: arguments.heads != 1, _over(-3, -1)),
     ),
     Mistake(
         "softmax-over-everything",
         "one softmax over all queries and keys together",
         "the softmax is taken over two axes",
         AXIS,
-        weights_by(_over_everything, masked=False),
+        weights_by(_over_everything),
     ),
     Mistake(
         "softmax-without-maximum",
         "a softmax that does not subtract the maximum",
         "exp(score) is computed as it is, and overflows from 89 on in float32",
         "subtract the maximum of each row before exp",
-        both(weights_by(_without_maximum, masked=False), lse_by(lambda it: np.log(_powers(it)[1])[..., 0])),
+        both(weights_by(_without_maximum), lse_by(lambda it: np.log(_powers(it)[1])[..., 0])),
         law=10,
     ),
     Mistake(
@@ -126,7 +122,7 @@ SOFTMAX = (
         "a softmax that subtracts the maximum of the whole array",
         "the maximum is not taken per row; rows with much lower scores become 0/0",
         "subtract the maximum of each row",
-        weights_by(_global_maximum, masked=False),
+        weights_by(_global_maximum),
         law=11,
     ),
     _softmax(
@@ -134,28 +130,28 @@ SOFTMAX = (
         "a softmax with powers of 2",
         "exp2 is used without multiplying the scores by log₂ e",
         "multiply the scores by log₂ e, or use exp",
-        weights_by(_base_2, masked=False),
+        weights_by(_base_2),
     ),
     _softmax(
         "softmax-twice",
         "a softmax of the softmax",
         "the softmax is applied in two places",
         "apply it once",
-        weights_by(lambda it: it.of(it.of()), masked=False),
+        weights_by(lambda it: it.of(it.of())),
     ),
     _softmax(
         "softmax-twice-unmasked",
         "a softmax of the softmax, the second one without the mask",
         "the softmax is applied in two places",
         "apply it once",
-        weights_by(lambda it: it.of(it.of(), it.everything)),
+        with_a_mask(weights_by(lambda it: it.of(it.of(), it.everything))),
     ),
     _softmax(
         "softmax-plus-one",
         "a softmax with 1 added to its denominator",
         "a sink of 0 that the caller did not pass is in the denominator",
         "divide by the sum over keys and the given sinks only",
-        weights_by(_one_more, masked=False),
+        weights_by(_one_more),
         law=8,
     ),
     Mistake(
@@ -182,55 +178,55 @@ SOFTMAX = (
         "a softmax that divides by the mean",
         "exp(score) is divided by its mean over the keys instead of its sum",
         "divide by the sum over keys",
-        weights_by(lambda it: it.of() * it.scores.shape[-1], masked=False),
+        weights_by(lambda it: it.of() * it.scores.shape[-1]),
     ),
     Mistake(
         "softmax-divided-by-keys",
         "exp(score − maximum) divided by the number of keys as the weights",
         "exp(score) is divided by the number of keys instead of its sum",
         "divide by the sum over keys",
-        weights_by(lambda it: _only_shifted(it) / max(it.scores.shape[-1], 1), masked=False),
+        weights_by(lambda it: _only_shifted(it) / max(it.scores.shape[-1], 1)),
     ),
     _softmax(
         "no-normalization",
         "exp(score) as the weights",
         "the weights are not divided by their sum",
         "divide by the sum over keys",
-        weights_by(lambda it: _powers(it)[0], masked=False),
+        weights_by(lambda it: _powers(it)[0]),
     ),
     _softmax(
         "no-normalization-after-shift",
         "exp(score − maximum) as the weights",
         "the weights are not divided by their sum",
         "divide by the sum over keys",
-        weights_by(_only_shifted, masked=False),
+        weights_by(_only_shifted),
     ),
     _softmax(
         "no-softmax",
         "scores as the weights",
         "the softmax is missing",
         "apply the softmax to the masked scores",
-        weights_by(lambda it: np.where(it.allowed, it.scores, 0), masked=False),
+        weights_by(lambda it: np.where(it.allowed, it.scores, 0)),
     ),
     _softmax(
         "sigmoid",
         "a sigmoid in place of the softmax",
         "each score is squashed on its own",
         "apply the softmax to the masked scores",
-        weights_by(lambda it: np.where(it.allowed, 1 / (1 + np.exp(-it.scores)), 0), masked=False),
+        weights_by(lambda it: np.where(it.allowed, 1 / (1 + np.exp(-it.scores)), 0)),
     ),
     _softmax(
         "hard-maximum",
         "all weight on the largest score",
         "argmax is used in place of the softmax",
         "apply the softmax to the masked scores",
-        weights_by(_hard, masked=False),
+        weights_by(_hard),
     ),
     _softmax(
         "scale-after-softmax",
         "weights that are scaled instead of scores",
         "the scale is applied after the softmax",
         "multiply the scores by the scale, before the softmax",
-        weights_by(_times_scale, masked=False),
+        weights_by(_times_scale),
     ),
 )

@@ -19,7 +19,7 @@ from ...laws.call import Call, Conventions
 from ...laws.catalog import CATALOG, of_name
 from ...laws.explain import explain
 from ...laws.forward import forward, meaning
-from ...laws.mistake import Mistake
+from ...laws.mistake import Mistake, apply
 from ...laws.observed import Observed
 from ..chapter import Exercise, WrongAnswer
 from .cases import agree
@@ -99,11 +99,9 @@ def computed(step: str, case: dict[str, Any], mistakes: Iterable[Mistake], like:
     """A step of attention with these mistakes, in the shape of the right result; None if they do not apply."""
     call = call_of(case)
     arguments = meaning(call, LAWS)
-    changed = arguments
     with np.errstate(all="ignore"):
         try:
-            for mistake in mistakes:
-                changed = mistake.change(changed) or changed
+            changed = apply(mistakes, arguments)
         except (ArithmeticError, ValueError):  # without rows or keys a mistake may have no result, such as 1/√0
             return np.full(like.shape, np.nan)
     return None if changed is arguments else result(step, call, changed, like)
