@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,11 @@ from typing import Any
 class Part:
     """Anything that a chapter consists of.
 
-    name: unique in the chapter · line: its place in the file · covers: the items of the sources that it holds
+    name: unique in the chapter · line: its place in the file
     """
 
     name: str
     line: int
-    covers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -185,12 +184,6 @@ class Chapter:
     def part(self, name: str) -> Part | None:
         """The part of this name."""
         return next((part for part in self.parts if part.name == name), None)
-
-    def covered(self) -> Iterator[tuple[str, Part]]:
-        """The items of the sources, each with the part that holds it."""
-        for part in self.parts:
-            for item in part.covers:
-                yield item, part
 
     @property
     def files(self) -> list[str]:

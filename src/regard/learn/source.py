@@ -112,7 +112,7 @@ class _Reader:
         for number, block in enumerate(found):
             match block.kind:
                 case "":
-                    parts.append(Text(f"text-{number + 1}", block.line, block.covers, block.text, block.after_break))
+                    parts.append(Text(f"text-{number + 1}", block.line, block.text, block.after_break))
                 case "toml prediction" | "toml question":
                     parts.append(self._question(block))
                 case "python reveal" if block.name not in questions:
@@ -159,9 +159,8 @@ class _Reader:
                 self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
         reveals = self.own["python reveal", block.name]
         reveal = _reveal(reveals[0]) if reveals else None
-        covers = block.covers + (reveal.covers if reveal else ())
         predicts = block.kind == "toml prediction"
-        return Question(block.name, block.line, covers, str(ask), str(name), fields, predicts, reveal)
+        return Question(block.name, block.line, str(ask), str(name), fields, predicts, reveal)
 
     def _fields(
         self, block: Block, fields: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]
@@ -207,7 +206,6 @@ class _Reader:
         return Exercise(
             block.name,
             block.line,
-            block.covers,
             needs=block.needs,
             laws=tuple((self._says(each), each.text) for each in self.own["python law", block.name]),
             wrong=self._wrong(wrong),
@@ -280,7 +278,7 @@ class _Reader:
             expected = "a line 'holds if: …' in the doc string if, and only if, the outcome is 'holds if'"
             self.problem(line, f"the condition of {name}", expected, "correct one of them")
         condition, source = said.get("holds if", ""), said.get("source", "")
-        return Claim(name, line, block.covers, said[""], condition, source, outcome, block.text, block.needs)
+        return Claim(name, line, said[""], condition, source, outcome, block.text, block.needs)
 
     # ---- visuals -----------------------------------------------------------------------------------------------------
 
@@ -294,11 +292,11 @@ class _Reader:
         if kind not in KINDS:
             fix = did_you_mean(kind, sorted(KINDS))
             self.problem(line, f"{name} is a visual of kind {kind!r}", f"```python visual {name} KIND", fix)
-        return Visual(name, line, block.covers, kind, caption, block.text, block.needs)
+        return Visual(name, line, kind, caption, block.text, block.needs)
 
 
 def _reveal(block: Block) -> Reveal:
-    return Reveal(block.name, block.line, block.covers, block.text, block.needs)
+    return Reveal(block.name, block.line, block.text, block.needs)
 
 
 def _near(name: str, exercises: set[str]) -> str:
