@@ -23,7 +23,7 @@ Results = Mapping[tuple[int, str], Recorded]  # what was recorded; empty where t
 def body(chapter: Chapter, results: Results) -> str:
     """The elements of all parts."""
     # A text that has nothing but the title of the chapter is left out: the page has it above.
-    empty = [part for part in chapter.parts if isinstance(part, Text) and not prose(part.text).strip()]
+    empty = [part for part in chapter.parts if isinstance(part, Text) and not part.untitled.strip()]
     return "\n".join(_part(chapter, part, results) for part in chapter.parts if part not in empty)
 
 
@@ -53,7 +53,7 @@ def _part(chapter: Chapter, part: Part, results: Results) -> str:
     found = result_of(chapter, part.name, results)
     match part:
         case Text():
-            kind, inner = "text", prose(part.text)
+            kind, inner = "text", prose(part.untitled)
         case Question():
             kind, inner = "question predict" if part.predicts else "question", _question(part, found)
         case Reveal():

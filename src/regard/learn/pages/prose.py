@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-import re
 from typing import TYPE_CHECKING
 
 from ...common.optional import requires_extra
@@ -12,13 +11,10 @@ from ...common.optional import requires_extra
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-COMMENT = re.compile(r"^<!--.*?-->\s*$", re.M)
-TITLE = re.compile(r"^# .*\n", re.M)
-
 
 def prose(markdown: str) -> str:
-    """Paragraphs, lists, tables and blocks. The title of the chapter and comments are left out."""
-    return _reader().render(COMMENT.sub("", TITLE.sub("", markdown, count=1)))
+    """Paragraphs, lists, tables and blocks."""
+    return _reader().render(markdown)
 
 
 def inline(markdown: str) -> str:
