@@ -99,9 +99,9 @@ def test_pages_say_what_they_may_do(client):
 
 def test_only_code_of_the_course_runs(client):
     """A program, a claim and a visual are run by their names; code that a page sends is refused."""
-    assert client.post("run", "size") == {"text": "counted: 8\n"}
-    assert client.post("run", "true") == {"text": "8 % 2 = 0\n"}
-    assert client.post("visual", "bars") == {"scores": [1.0, 2.0, 3.0]}
+    assert client.post("run", "size") == {"text": "counted: 8\n", "data": {}}
+    assert client.post("run", "true") == {"text": "8 % 2 = 0\n", "data": {}}
+    assert client.post("run", "bars") == {"text": "", "data": {"scores": [1.0, 2.0, 3.0]}}
     assert "not understood" in client.refused("run", "size", code="print(1)")
     for name in ("print(1)", "scores"):
         assert "no such program" in client.refused("run", name)
@@ -124,13 +124,13 @@ def test_a_program_runs_once_and_its_failure_is_told(tmp_path, monkeypatch):
         client = Client(running.address)
         with ThreadPoolExecutor(2) as pool:
             given = [*pool.map(lambda name: client.post("run", name), ["noted"] * 2)]
-        assert given == [{"text": "5\n"}] * 2 and runs.read_text() == "once"
+        assert given == [{"text": "5\n", "data": {}}] * 2 and runs.read_text() == "once"
         for name, says in {"error": "ZeroDivisionError", "crash": "SIGABRT", "leaves": "exit status 3"}.items():
             assert says in client.refused("run", name)
         monkeypatch.setattr(serving_programs, "SECONDS", 2.0)
         assert "did not return in 2 s" in client.refused("run", "loop")
         monkeypatch.undo()
-        assert client.post("run", "size") == {"text": "counted: 8\n"}
+        assert client.post("run", "size")["text"] == "counted: 8\n"
 
 
 # ---- answers and progress --------------------------------------------------------------------------------------------

@@ -12,14 +12,13 @@ from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
 from ..folder import add_note, place_in, starts
 from ..forms import Unreadable, judge
 from ..progress import Progress, changing, read
-from ..running import Recorded, runnable
+from ..running import runnable
 from .checks import Checks
 from .programs import Programs
 
 PART: dict[str, type] = {"chapter": int, "name": str}
 FIELDS: dict[str, dict[str, type]] = {
     "run": PART,
-    "visual": PART,
     "answer": {"key": str, "given": str},
     "again": {"key": str, "given": str, "chapter": int},
     "claim": {**PART, "given": str},
@@ -30,7 +29,6 @@ FIELDS: dict[str, dict[str, type]] = {
     "note": {**PART, "text": str},
     "place": PART,
 }  # what each request holds, no less and no more
-SLOW = ("run", "visual")  # these run code of the course
 LONGEST = 4000  # characters of an answer, and of a note
 
 Kind = TypeVar("Kind", bound=Part)
@@ -63,15 +61,11 @@ class Requests:
     # ---- what runs ---------------------------------------------------------------------------------------------------
 
     def _run(self, chapter: Chapter, name: str) -> Answer:
-        return {"text": self._block(chapter, name).text}
-
-    def _visual(self, chapter: Chapter, name: str) -> Answer:
-        return self._block(chapter, name).data
-
-    def _block(self, chapter: Chapter, name: str) -> Recorded:
+        """What a program prints, or the data of a visual."""
         if name not in {each.name for each in runnable(chapter)}:
             raise _unknown("program", name)
-        return self.programs.run(chapter, name)
+        found = self.programs.run(chapter, name)
+        return {"text": found.text, "data": found.data}
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.parse
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ..folder import writing
 from ..running import Recorded, installed, runnable
 from .checks import Checks
 from .programs import AT_ONCE, Programs
-from .requests import FIELDS, SLOW, Requests
+from .requests import FIELDS, Requests
 from .site import FILES, TITLE, chapter_page, contents, name_of, page, policy
 
 if TYPE_CHECKING:
@@ -55,43 +55,25 @@ class CourseServer(LocalServer):
             programs.close()
 
         requests = Requests(folder, chapters, programs, checks)
-        super().__init__(partial(application, requests, Pages(chapters)), port, end)
+        super().__init__(partial(application, requests, pages(chapters)), port, end)
         checks.start()
 
 
-class Pages:
-    """The pages of the course, by name. The first request for one makes it."""
-
-    def __init__(self, chapters: Sequence[Chapter]):
-        self.chapters = {name_of(chapter): chapter for chapter in chapters}
-        self.names = {"", "index.html", *self.chapters}
-        self._made: dict[str, tuple[str, str]] = {}
-
-    def html(self, name: str, learner: dict[str, Any]) -> bytes:
-        """A page with the learner's data."""
-        if name not in self._made:
-            self._made[name] = self._halves(name)
-        before, after = self._made[name]
-        return (before + json_for_html(learner) + after).encode("utf-8", "replace")
-
-    def _halves(self, name: str) -> tuple[str, str]:
-        chapters, more = list(self.chapters.values()), {"learner": HERE}
-        if name not in self.chapters:
-            whole = page(TITLE, contents(chapters), {"contents": True} | more, served=True)
-        else:
-            chapter = self.chapters[name]
-            results = {
-                (chapter.number, each.name): Recorded(missing=installed(each.needs)) for each in runnable(chapter)
-            }
-            whole = chapter_page(chapter, chapters, results, more)
-        before, _, after = whole.rpartition(json.dumps(HERE))
-        return before, after
+def pages(chapters: Sequence[Chapter]) -> dict[str, Callable[[], str]]:
+    """What makes each page of the course, by name, once; HERE is in place of the learner's data."""
+    more = {"learner": HERE}
+    index = cache(partial(page, TITLE, contents(chapters), {"contents": True} | more, served=True))
+    found: dict[str, Callable[[], str]] = {"": index, "index.html": index}
+    for chapter in chapters:
+        results = {(chapter.number, each.name): Recorded(missing=installed(each.needs)) for each in runnable(chapter)}
+        found[name_of(chapter)] = cache(partial(chapter_page, chapter, chapters, results, more))
+    return found
 
 
-def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
+def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begin: bytes) -> Starlette:
     """The ASGI application at /SECRET/…: pages, their script and style, changes/N, and the requests of a page.
 
-    begin: how the addresses begin, "/SECRET/"
+    pages: those of `pages` · begin: how the addresses begin, "/SECRET/"
     """
     import anyio
     from starlette.applications import Starlette
@@ -101,6 +83,10 @@ def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
     slow, quick = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(QUICK)
 
+    def html(name: str) -> str:
+        before, _, after = pages[name]().rpartition(json.dumps(HERE))
+        return before + json_for_html(requests.learner()) + after
+
     async def answer(request: Request) -> Response:
         path = urllib.parse.unquote(request.scope["raw_path"][len(begin) :].decode("latin-1"))
         if request.method == "POST":
@@ -108,12 +94,12 @@ def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
         if path in FILES:
             kind = "text/javascript" if path.endswith(".js") else "text/css"
             return Response(FILES[path](), media_type=kind)
-        if path in pages.names:
+        if path in pages:
             try:
-                html = await anyio.to_thread.run_sync(lambda: pages.html(path, requests.learner()), limiter=quick)
+                text = await anyio.to_thread.run_sync(html, path, limiter=quick)
             except Refused as refused:  # the progress cannot be read
                 return Response(str(refused), 500, media_type="text/plain")
-            return Response(html, media_type="text/html", headers=headers)
+            return Response(text, media_type="text/html", headers=headers)
         route, _, number = path.partition("/")
         if route == "changes" and number.isascii() and number.isdecimal() and len(number) < 16:
             return await unless_left(request, partial(changed, int(number)))
@@ -126,7 +112,7 @@ def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
         if body is None:
             return JSONResponse({"error": f"the request is longer than {LONGEST:,} bytes"}, 413)
         ask = partial(requests.answer, what, body)
-        if what in SLOW:
+        if what == "run":
             return await unless_left(request, partial(computed, ask, slow))
         return await computed(ask, quick)  # what is to be kept is kept, also if the page is closed meanwhile
 

@@ -19,8 +19,8 @@ function setUpVisuals() {
 
 /** Asks the server to run code, one program after another: a browser has few connections, and answers need one too. */
 let running = Promise.resolve();
-function run(what, name) {
-  const found = running.then(() => send(what, { chapter: page.number, name }));
+function run(name) {
+  const found = running.then(() => send("run", { chapter: page.number, name }));
   running = found.catch(() => null);
   return found;
 }
@@ -33,7 +33,7 @@ async function drawVisual(figure) {
   if (page.served && !figure.querySelector(":scope > .note")) {
     place.textContent = "computing …";
     try {
-      given = await run("visual", name);
+      given = (await run(name)).data;
       place.textContent = "";
     } catch (error) {
       place.textContent = error.message;
@@ -52,7 +52,7 @@ async function result(section, name) {
   if (!output) return;
   output.textContent = "running …";
   try {
-    output.textContent = (await run("run", name)).text.trimEnd();
+    output.textContent = (await run(name)).text.trimEnd();
   } catch (error) {
     output.textContent = error.message;
     delete section.dataset.ran;
