@@ -5,7 +5,6 @@ It serves no files: pages are made of the chapters, and a path in a request is c
 
 from __future__ import annotations
 
-import asyncio
 import json
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1 << 16  # bytes of a request
 QUICK = 4  # requests at once that run no code of the course
+WAITING = 100  # pages that wait for changes at once, each in a thread; one that has left is waited for, too
 WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case
 HERE = "the learner's data"  # marks where these come in a page
 PACKAGES = ("markdown_it", "pygments", "starlette", "uvicorn", "watchfiles")
@@ -81,7 +81,7 @@ def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begi
     from starlette.routing import Route
 
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
-    slow, quick = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(QUICK)
+    slow, quick, waiting = map(anyio.CapacityLimiter, (AT_ONCE, QUICK, WAITING))
 
     def html(name: str) -> str:
         before, _, after = pages[name]().rpartition(json.dumps(HERE))
@@ -102,7 +102,7 @@ def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begi
             return Response(text, media_type="text/html", headers=headers)
         route, _, number = path.partition("/")
         if route == "changes" and number.isascii() and number.isdecimal() and len(number) < 16:
-            return await unless_left(request, partial(changed, int(number)))
+            return await changed(int(number))
         return JSONResponse({"error": NOT_FOUND}, 404)
 
     async def posted(request: Request, what: str) -> Response:
@@ -125,10 +125,7 @@ def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begi
 
     async def changed(known: int) -> Response:
         """What the learner has done, as soon as it is newer than the version that a page knows."""
-        checks, event, loop = requests.checks, anyio.Event(), asyncio.get_running_loop()
-        with checks.listening(lambda: loop.call_soon_threadsafe(event.set)), anyio.move_on_after(WAIT):
-            if checks.version == known and not checks.over:
-                await event.wait()
+        await anyio.to_thread.run_sync(requests.checks.wait, known, WAIT, limiter=waiting)
         return await computed(requests.learner, quick)
 
     async def fault(request: Request, error: Exception) -> Response:
