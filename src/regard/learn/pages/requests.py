@@ -51,8 +51,8 @@ class Requests:
             if number not in self.chapters:
                 raise _unknown("chapter", str(number))
             given["chapter"] = self.chapters[number]
-        ask: Callable[..., Answer] = getattr(self, f"_{what}")
-        return ask(**given)
+        ask: Callable[..., Answer | None] = getattr(self, f"_{what}")
+        return ask(**given) or {}
 
     def learner(self) -> Answer:
         """What a page knows of the learner: progress, results of checks, the folder."""
@@ -75,14 +75,13 @@ class Requests:
             progress.answered(key, given, right)  # the first answer stays, also that of another page or terminal
         return progress.answers[key]
 
-    def _again(self, key: str, given: str, chapter: Chapter) -> Answer:
+    def _again(self, key: str, given: str, chapter: Chapter) -> None:
         right = self._judged(key, given)
         with changing(self.folder) as progress:
             if key not in progress.answers:
                 raise _unknown("answer", key)
             if chapter.number not in {each["chapter"] for each in progress.answers[key]["again"]}:
                 progress.again(key, chapter.number, right)
-        return progress.answers[key]
 
     def _judged(self, key: str, given: str) -> bool:
         if key not in self.questions:
@@ -96,37 +95,34 @@ class Requests:
             what = "the answer cannot be read"
             raise refuse("learn", what, given[:40], str(error), "type it anew") from None
 
-    def _claim(self, chapter: Chapter, name: str, given: str) -> Answer:
+    def _claim(self, chapter: Chapter, name: str, given: str) -> None:
         key = key_of(chapter, _part(chapter, name, Claim))
         if given not in OUTCOMES:
             raise _unknown("outcome", given)
         with changing(self.folder) as progress:
-            return {"given": progress.claims.setdefault(key, given)}
+            progress.claims.setdefault(key, given)
 
     # ---- exercises ---------------------------------------------------------------------------------------------------
 
-    def _start(self, chapter: Chapter, name: str) -> Answer:
-        return {"path": str(starts(self.folder, chapter, _part(chapter, name, Exercise)))}
+    def _start(self, chapter: Chapter, name: str) -> None:
+        starts(self.folder, chapter, _part(chapter, name, Exercise))
 
-    def _check(self, chapter: Chapter, name: str) -> Answer:
+    def _check(self, chapter: Chapter, name: str) -> None:
         exercise = _part(chapter, name, Exercise)
         self.checks.check(chapter, exercise, starts(self.folder, chapter, exercise))
-        return {}
 
-    def _hint(self, chapter: Chapter, name: str, number: int) -> Answer:
+    def _hint(self, chapter: Chapter, name: str, number: int) -> None:
         exercise = _part(chapter, name, Exercise)
         if not 1 <= number <= len(exercise.hints):
             raise _unknown("hint", str(number))
         with changing(self.folder) as progress:
             noted = progress.exercise(key_of(chapter, exercise))
             noted["hints"] = max(noted["hints"], number)
-        return {}
 
-    def _show(self, chapter: Chapter, name: str) -> Answer:
+    def _show(self, chapter: Chapter, name: str) -> None:
         exercise = _part(chapter, name, Exercise)
         with changing(self.folder) as progress:
             progress.note_shown(chapter, exercise, "save your file, or press Check now")
-        return {}
 
     # ---- place and notes ---------------------------------------------------------------------------------------------
 
@@ -137,23 +133,21 @@ class Requests:
             raise refuse("learn", "no question", "an empty text", "a question", "write one")
         return {"path": str(add_note(self.folder, words, place_in(chapter, part.name)))}
 
-    def _place(self, chapter: Chapter, name: str) -> Answer:
+    def _place(self, chapter: Chapter, name: str) -> None:
         """Where the reader is, which only goes forward. name: a part, or "" for the end of the chapter."""
-        number = chapter.number
-        names = [part.name for part in chapter.parts]
-        if name and name not in names:
+        number, order = chapter.number, [*(part.name for part in chapter.parts), ""]
+        if name not in order:
             raise _unknown("part", name)
         with changing(self.folder) as progress:
             before = progress.place.get(str(number))
-            if name == "" and self._left(chapter, progress):
-                name = names[-1]
             if before == "":  # the chapter is done, and stays so when something is looked up
-                return {"current": progress.current, "place": ""}
-            if before not in names or name == "" or names.index(name) > names.index(before):
+                return
+            if name == "" and self._left(chapter, progress):
+                name = order[-2]
+            if before not in order or order.index(name) > order.index(before):
                 progress.place[str(number)] = name
             following = min((each for each in self.chapters if each > number), default=number)
             progress.current = following if name == "" else number
-        return {"current": progress.current, "place": progress.place[str(number)]}
 
     def _left(self, chapter: Chapter, progress: Progress) -> bool:
         """Whether a question or an exercise of a chapter is left."""
