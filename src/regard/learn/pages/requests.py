@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...common.errors import refuse
+from ...common.files.strict_json import wrong
 from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
 from ..folder import add_note, place_in, starts
 from ..forms import Unreadable, judge
@@ -173,12 +174,7 @@ def _read(what: str, body: bytes) -> dict[str, Any]:
         given = json.loads(body)
     except (ValueError, RecursionError):
         given = None
-    if (
-        not isinstance(given, dict)
-        or given.keys() != wanted.keys()
-        or not all(type(given[name]) is kind for name, kind in wanted.items())
-        or any(isinstance(each, str) and len(each) > LONGEST for each in given.values())
-    ):
+    if any(wrong(given, wanted, what)) or any(len(str(each)) > LONGEST for each in given.values()):
         fields = ", ".join(f"{name}: {kind.__name__}" for name, kind in wanted.items())
         what, expected = f"the request {what} is not understood", f"{fields}, texts of at most {LONGEST:,} characters"
         raise refuse("learn", what, repr(body[:40]), expected, "reload the page")
