@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from regard.learn.chapter import Exercise, Question, key_of
-from regard.learn.lesson import BACK
+from regard.learn.chapter import BACK
 from regard.learn.progress import read
 from regard.learn.source import chapters
 from tests.support.lanes import sweep

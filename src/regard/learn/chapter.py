@@ -205,6 +205,15 @@ def key_of(chapter: Chapter, part: Part) -> str:
     return f"{chapter.number}/{part.name}"
 
 
+BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
+
+
+def returning(chapter: Chapter, chapters: Iterable[Chapter]) -> list[tuple[Chapter, Question]]:
+    """The questions that come back in a chapter if they were answered wrong, with their own chapters."""
+    numbers = {chapter.number - distance for distance in BACK}
+    return [(each, question) for each in chapters if each.number in numbers for question in each.questions]
+
+
 def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise]]]:
     """The exercises of each file, by the file's name."""
     known: dict[str, list[tuple[Chapter, Exercise]]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of, returning
 from .checking.check import checked
 from .folder import USUAL, starts
 from .forms import FORMS, Judged, Unreadable, judge, options, right_answer
@@ -12,8 +12,6 @@ from .progress import changing, read
 from .running import installed, run
 from .screen import Screen, Stopped
 from .source import chapter_of
-
-BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
 
 
 class Lesson:
@@ -170,18 +168,16 @@ class Lesson:
 
     def _again(self, chapter: Chapter) -> None:
         """Questions of earlier chapters that were answered wrong come back."""
-        known = {key_of(each, question): question for each in self.chapters for question in each.questions}
-        answers = read(self.folder).answers
-        for key, noted in answers.items():
-            earlier = int(key.split("/")[0])
-            seen = {each["chapter"] for each in noted["again"]}
-            if noted["right"] or chapter.number - earlier not in BACK or chapter.number in seen or key not in known:
+        for earlier, question in returning(chapter, self.chapters):
+            key = key_of(earlier, question)
+            noted = read(self.folder).answers.get(key)
+            if not noted or noted["right"] or chapter.number in {each["chapter"] for each in noted["again"]}:
                 continue
-            self.screen.heading(f"Again, from chapter {earlier}")
-            given, judged = self._answered(known[key])
+            self.screen.heading(f"Again, from chapter {earlier.number}")
+            given, judged = self._answered(question)
             with changing(self.folder) as progress:
                 progress.again(key, chapter.number, judged.right)
-            self._said(known[key], given, judged)
+            self._said(question, given, judged)
 
     # ---- what runs ---------------------------------------------------------------------------------------------------
 

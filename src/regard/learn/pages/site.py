@@ -13,9 +13,8 @@ from ...common.errors import refuse
 from ...common.files.output import check_folder
 from ...common.web import visuals
 from ...common.web.html_page import filled, json_for_html, stripped
-from ..chapter import Chapter, Question, key_of
+from ..chapter import Chapter, key_of, returning
 from ..folder import writing
-from ..lesson import BACK
 from ..running import record
 from .chapter_html import Results, again, body, data, question_data
 
@@ -119,12 +118,12 @@ def chapter_page(
     at = [each.number for each in chapters].index(chapter.number)
     before = chapters[at - 1] if at else None
     after = chapters[at + 1] if at + 1 < len(chapters) else None
-    earlier = _earlier(chapter, chapters)
-    returning = "\n".join(again(each, question) for each, question in earlier)
+    earlier = returning(chapter, chapters)
+    questions = "\n".join(again(each, question) for each, question in earlier)
     turn = _turn(before, after, "Next chapter")
     main = (
         f"<h1>{chapter.number}. {html.escape(chapter.title)}</h1>\n"
-        f'<p class="soft">About {chapter.time} minutes.</p>\n{returning}\n{body(chapter, results)}\n{turn}'
+        f'<p class="soft">About {chapter.time} minutes.</p>\n{questions}\n{body(chapter, results)}\n{turn}'
     )
     come_back = {key_of(each, question): question_data(each, question) for each, question in earlier}
     following = None if after is None else after.number
@@ -132,12 +131,6 @@ def chapter_page(
     return page(
         f"{chapter.number}. {chapter.title}", main, known, top=_turn(before, after, "Chapters"), served=more is not None
     )
-
-
-def _earlier(chapter: Chapter, chapters: Sequence[Chapter]) -> list[tuple[Chapter, Question]]:
-    """The questions that come back in this chapter if they were answered wrong."""
-    numbers = {chapter.number - distance for distance in BACK}
-    return [(each, question) for each in chapters if each.number in numbers for question in each.questions]
 
 
 def _turn(before: Chapter | None, after: Chapter | None, label: str) -> str:
