@@ -4,8 +4,7 @@ import importlib.util
 
 import pytest
 
-from regard.learn.chapter import Exercise, Question, key_of
-from regard.learn.chapter import BACK
+from regard.learn.chapter import BACK, Exercise, Question, key_of
 from regard.learn.progress import read
 from regard.learn.source import chapters
 from tests.support.lanes import sweep

@@ -252,7 +252,7 @@ def print_grades(folders: list[Path], own: Path | None, only: str | None, screen
     chapters = course if only is None else selected(own, only)
     count = len(folders) * sum(len(each.exercises) for each in chapters)
     with bar(Console(stderr=True), (), count) as update:
-        learners = grades(folders, chapters, lambda done, of: update(done), course)
+        learners = grades(folders, chapters, update, course)
     if form == "json":
         emit_json(as_data(learners))
     elif form == "csv":

@@ -186,11 +186,6 @@ class Chapter:
         return next((part for part in self.parts if part.name == name), None)
 
     @property
-    def files(self) -> list[str]:
-        """The names of the learner's files."""
-        return list(dict.fromkeys(map(self.file_of, self.exercises)))
-
-    @property
     def fast_file(self) -> str:
         """The name of the file with all exercises, for those who know."""
         return f"{self.number:02d}_fast.py"

@@ -198,7 +198,7 @@ class Course(Lesson):
                     chapter.time,
                     f"{passed} of {len(chapter.exercises)}",
                     f"{answers.right} of {answers.count}",
-                    "\n".join(chapter.files),
+                    "\n".join(map(chapter.file_of, chapter.exercises)),
                 ]
             )
         self.screen.table(rows)

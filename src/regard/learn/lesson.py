@@ -34,7 +34,7 @@ class Lesson:
             number = self.chapters[0].number if current is None else current
         return chapter_of(self.chapters, number)
 
-    def task(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:
+    def task(self, exercise: Exercise, path: Path) -> None:
         """What to do, and how to go on."""
         self.screen.heading(f"Exercise: {exercise.function}   (about {exercise.minutes} minutes)")
         self.screen.prose(exercise.task)
@@ -213,7 +213,7 @@ class Lesson:
                 self.screen.pause()
                 return
         else:
-            self.task(chapter, exercise, path)
+            self.task(exercise, path)
         if self.waits:
             raise Stopped
         if exercise.after:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from multiprocessing import get_context
 from typing import Any
 
@@ -15,6 +16,8 @@ from ..common.web.visuals import given
 from .chapter import Chapter, Claim, Part, Question, Reveal, Visual
 
 Block = Reveal | Claim | Visual
+
+AT_ONCE = 2  # processes that run blocks
 
 # What a block may need: the packages, and what installs them.
 NEEDS = {
@@ -70,12 +73,15 @@ def run(block: Block) -> Recorded:
     return Recorded(text)
 
 
-def record(chapters: Sequence[Chapter], workers: int = 2) -> dict[tuple[int, str], Recorded]:
-    """What each block of the chapters gives, by the number of the chapter and its name. Raises what the code raises."""
-    blocks = [(chapter.number, block) for chapter in chapters for block in runnable(chapter)]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        found = pool.map(run, [block for _, block in blocks])
-        return {(number, block.name): each for (number, block), each in zip(blocks, found)}
+Results = Mapping[str, Recorded]  # of the blocks of a chapter, by name
+
+
+def record(chapters: Sequence[Chapter]) -> list[Results]:
+    """What the blocks of each chapter give. Raises what the code raises."""
+    blocks = [list(runnable(chapter)) for chapter in chapters]
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool:
+        found = pool.map(run, chain(*blocks))
+        return [{block.name: each for block, each in zip(own, found)} for own in blocks]
 
 
 def execute(block: Block) -> tuple[dict[str, Any], str]:
@@ -83,5 +89,11 @@ def execute(block: Block) -> tuple[dict[str, Any], str]:
     names: dict[str, Any] = {"__name__": block.name}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(block.code, f"<{block.name}>", "exec", dont_inherit=True), names)
+        executed(block.code, f"<{block.name}>", names)
     return names, printed.getvalue()
+
+
+def executed(code: str, where: str, names: dict[str, Any]) -> dict[str, Any]:
+    """The names after running code, which is compiled as a file of its own."""
+    exec(compile(code, where, "exec", dont_inherit=True), names)
+    return names

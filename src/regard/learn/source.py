@@ -22,11 +22,8 @@ from .forms import FORMS
 
 CHAPTERS = Path(__file__).parent / "chapters"
 WHERE = "chapter"
-EXERCISE: dict[str, type] = {
-    "file": str, "function": str, "minutes": int, "task": str, "shape": str, "hints": list, "computes": str,
-    "mistakes": list, "tests_of": str, "conform": int,
-}  # fmt: skip
-REQUIRED = ("file", "function", "task", "hints")
+REQUIRED = {"file": str, "function": str, "task": str, "hints": list}  # fields of an exercise
+OPTIONAL = {"minutes": int, "shape": str, "computes": str, "mistakes": list, "tests_of": str, "conform": int}
 COMPUTED = ("scores", "weights", "out", "allowed", "lse")
 ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
 TYPES = {"str": "a text", "list": "a list"}
@@ -185,8 +182,7 @@ class _Reader:
 
     def _exercise(self, block: Block) -> Exercise:
         fields = toml(block.line, block.text, self.problems)
-        required = {name: EXERCISE[name] for name in REQUIRED}
-        if self._fields(block, fields, required, EXERCISE):
+        if self._fields(block, fields, REQUIRED, OPTIONAL):
             self._exercise_fields(block, fields)
         code = {}
         for part in ("start", "solution", "cases", "result"):
@@ -201,7 +197,7 @@ class _Reader:
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
-            if name in EXERCISE
+            if name in REQUIRED | OPTIONAL
         }
         return Exercise(
             block.name,

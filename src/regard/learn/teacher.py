@@ -69,13 +69,13 @@ class Learner:
 def grades(
     folders: Sequence[Path],
     chapters: Sequence[Chapter],
-    update: Callable[[int, int], None] = lambda done, of: None,
+    update: Callable[[int], object] = lambda done: None,
     course: Sequence[Chapter] = (),
 ) -> list[Learner]:
     """The grades of folders, in their order. Copies of the files are run in processes of their own: the folders are not
     changed.
 
-    update: is called with the number of exercises that are graded, and that of all · course: all chapters, if only some
+    update: is called with the number of exercises that are graded · course: all chapters, if only some
     of them are graded. Raises Refused, with all reasons, if a folder does not exist.
     """
     missing = [f"{each} is a file" if each.exists() else str(each) for each in folders if not each.is_dir()]
@@ -94,7 +94,7 @@ def grades(
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each check waits for a process
         for grade in pool.map(lambda each: _grade(*each), every):
             found.append(grade)
-            update(len(found), len(every))
+            update(len(found))
     count = len(every) // len(folders)
     return [
         Learner(

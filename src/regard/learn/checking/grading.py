@@ -28,6 +28,7 @@ from ...common.errors import did_you_mean
 from ...sandbox.foreign import one_line, said
 from ..chapter import Exercise
 from ..folder import until_cell_ends
+from ..running import executed
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single
 from .problem import Problem
 
@@ -75,12 +76,6 @@ def printing(most: int = 0) -> Iterator[Printed]:
     finally:
         if os.getpid() != process:
             os._exit(0)
-
-
-def executed(code: str, where: str, names: dict[str, Any]) -> dict[str, Any]:
-    """The names after running code, which is compiled as a file of its own."""
-    exec(compile(code, where, "exec", dont_inherit=True), names)
-    return names
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
 from typing import Any
 
 from ...common.web.visuals.kinds import plain
 from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
 from ..forms import FORMS, code_lines, right_answer
-from ..running import Recorded
+from ..running import Recorded, Results
 from .prose import code, inline, prose
 
 CHOICES = ("It holds.", "It holds on a condition.", "It fails.")
@@ -17,11 +16,10 @@ BUTTONS = (
     '<p class="buttons"><button type="submit">Answer</button> '
     '<button type="button" class="skip">Show the answer</button></p><p class="unread" role="alert"></p>'
 )
-Results = Mapping[tuple[int, str], Recorded]  # what was recorded; empty where the server runs the code on request
 
 
 def body(chapter: Chapter, results: Results) -> str:
-    """The elements of all parts."""
+    """The elements of all parts. results: what was recorded; nothing where the server runs the code on request"""
     # A text that has nothing but the title of the chapter is left out: the page has it above.
     empty = [part for part in chapter.parts if isinstance(part, Text) and not part.untitled.strip()]
     return "\n".join(_part(chapter, part, results) for part in chapter.parts if part not in empty)
@@ -36,7 +34,7 @@ def data(chapter: Chapter, results: Results) -> dict[str, Any]:
         "exercises": {part.name: {"hints": len(part.hints)} for part in chapter.exercises},
         "claims": {part.name: {"outcome": part.outcome} for part in chapter.claims},
         "visuals": {
-            part.name: {"kind": part.kind, "data": result_of(chapter, part.name, results).data}
+            part.name: {"kind": part.kind, "data": results.get(part.name, Recorded()).data}
             for part in chapter.parts
             if isinstance(part, Visual)
         },
@@ -50,7 +48,7 @@ def question_data(chapter: Chapter, question: Question) -> dict[str, Any]:
 
 
 def _part(chapter: Chapter, part: Part, results: Results) -> str:
-    found = result_of(chapter, part.name, results)
+    found = results.get(part.name, Recorded())
     match part:
         case Text():
             kind, inner = "text", prose(part.untitled)
@@ -65,11 +63,6 @@ def _part(chapter: Chapter, part: Part, results: Results) -> str:
         case Visual():
             kind, inner = "figure", figure(part, found)
     return f'<section class="part {kind}" id="{part.name}">\n{inner}\n</section>'
-
-
-def result_of(chapter: Chapter, name: str, results: Results) -> Recorded:
-    """What a block gave; nothing where it is not known."""
-    return results.get((chapter.number, name), Recorded())
 
 
 def code_and_output(block: Reveal | Claim, found: Recorded) -> str:

@@ -16,10 +16,9 @@ from typing import Any
 from ...common.errors import Refused, refuse
 from ...sandbox.child import Child, Lost
 from ..chapter import Chapter
-from ..running import Recorded, run, runnable
+from ..running import AT_ONCE, Recorded, run, runnable
 from ..source import read_chapter
 
-AT_ONCE = 2  # for the server, which lets no more of its threads run programs
 SECONDS = 180.0  # for one block; the slowest of the course trains a model
 MOST = 1 << 26  # bytes of what a block gives
 

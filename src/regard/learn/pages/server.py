@@ -18,9 +18,9 @@ from ...common.web.html_page import json_for_html
 from ...common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
 from ..chapter import Chapter
 from ..folder import writing
-from ..running import Recorded, installed, runnable
+from ..running import AT_ONCE, Recorded, installed, runnable
 from .checks import Checks
-from .programs import AT_ONCE, Programs
+from .programs import Programs
 from .requests import FIELDS, Requests
 from .site import FILES, TITLE, chapter_page, contents, name_of, page, policy
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 LONGEST = 1 << 16  # bytes of a request
-QUICK = 4  # requests at once that run no code of the course
 WAITING = 100  # pages that wait for changes at once, each in a thread; one that has left is waited for, too
 WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case
 HERE = "the learner's data"  # marks where these come in a page
@@ -65,7 +64,7 @@ def pages(chapters: Sequence[Chapter]) -> dict[str, Callable[[], str]]:
     index = cache(partial(page, TITLE, contents(chapters), {"contents": True} | more, served=True))
     found: dict[str, Callable[[], str]] = {"": index, "index.html": index}
     for chapter in chapters:
-        results = {(chapter.number, each.name): Recorded(missing=installed(each.needs)) for each in runnable(chapter)}
+        results = {each.name: Recorded(missing=installed(each.needs)) for each in runnable(chapter)}
         found[name_of(chapter)] = cache(partial(chapter_page, chapter, chapters, results, more))
     return found
 
@@ -81,7 +80,7 @@ def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begi
     from starlette.routing import Route
 
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
-    slow, quick, waiting = map(anyio.CapacityLimiter, (AT_ONCE, QUICK, WAITING))
+    slow, waiting = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(WAITING)
 
     def html(name: str) -> str:
         before, _, after = pages[name]().rpartition(json.dumps(HERE))
@@ -96,7 +95,7 @@ def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begi
             return Response(FILES[path](), media_type=kind)
         if path in pages:
             try:
-                text = await anyio.to_thread.run_sync(html, path, limiter=quick)
+                text = await anyio.to_thread.run_sync(html, path)
             except Refused as refused:  # the progress cannot be read
                 return Response(str(refused), 500, media_type="text/plain")
             return Response(text, media_type="text/html", headers=headers)
@@ -114,9 +113,9 @@ def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begi
         ask = partial(requests.answer, what, body)
         if what == "run":
             return await unless_left(request, partial(computed, ask, slow))
-        return await computed(ask, quick)  # what is to be kept is kept, also if the page is closed meanwhile
+        return await computed(ask)  # what is to be kept is kept, also if the page is closed meanwhile
 
-    async def computed(ask: Callable[[], dict[str, Any]], limiter: anyio.CapacityLimiter) -> Response:
+    async def computed(ask: Callable[[], dict[str, Any]], limiter: anyio.CapacityLimiter | None = None) -> Response:
         try:
             return JSONResponse(await anyio.to_thread.run_sync(ask, limiter=limiter))
         except Refused as refused:
@@ -126,7 +125,7 @@ def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begi
     async def changed(known: int) -> Response:
         """What the learner has done, as soon as it is newer than the version that a page knows."""
         await anyio.to_thread.run_sync(requests.checks.wait, known, WAIT, limiter=waiting)
-        return await computed(requests.learner, quick)
+        return await computed(requests.learner)
 
     async def fault(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": "internal error in regard; the terminal of the server shows it"}, 500)

@@ -15,8 +15,8 @@ from ...common.web import visuals
 from ...common.web.html_page import filled, json_for_html, stripped
 from ..chapter import Chapter, key_of, returning
 from ..folder import writing
-from ..running import record
-from .chapter_html import Results, again, body, data, question_data
+from ..running import Results, record
+from .chapter_html import again, body, data, question_data
 
 SCRIPTS = (
     "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",
@@ -97,8 +97,8 @@ def write_site(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     results = record(chapters)
     texts = {name: make() for name, make in FILES.items()}
     texts["index.html"] = page(TITLE, contents(chapters), {"contents": True})
-    for chapter in chapters:
-        texts[name_of(chapter)] = chapter_page(chapter, chapters, results)
+    for chapter, found in zip(chapters, results):
+        texts[name_of(chapter)] = chapter_page(chapter, chapters, found)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
