@@ -237,11 +237,11 @@ class _Reader:
             self.problem(block.line, what, f"def {function}(…)", "use the name of the exercise")
 
     def _says(self, block: Block) -> str:
-        said = ast.get_docstring(ast.parse(block.text))
+        said = _said(block.text)[""]
         if not said:
             expected = "a doc string that says the law"
             self.problem(block.line, f"a law of {block.name} has no words", expected, "begin with one")
-        return " ".join((said or "").split())
+        return said
 
     def _wrong(self, found: list[Block]) -> tuple[WrongAnswer, ...]:
         """The wrong answers of an exercise. One of those with the same name has to explain it, or the catalog."""

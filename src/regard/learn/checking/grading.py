@@ -235,8 +235,7 @@ class Grading:
         """The function that code of the chapter defines."""
         with printing():
             names = executed(code, f"{where} of {self.exercise.name}", {"__name__": MODULE})
-        function: Callable[..., Any] = names[self.exercise.function]
-        return function
+        return names[self.exercise.function]
 
     def wrong(self, index: int, number: int) -> Any:
         """The outcome of a wrong answer of the chapter for a case."""

@@ -113,7 +113,7 @@ def result(step: str, call: Call, arguments: Arguments, like: np.ndarray) -> np.
     """A step of attention with these arguments, in the shape of the right result; NaN without a result."""
     with np.errstate(all="ignore"):
         try:
-            array: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+            array = getattr(forward(arguments, call.q, call.k, call.v), step)
         except (ArithmeticError, ValueError):
             return np.full(like.shape, np.nan)
     if array.size == like.size:

@@ -64,7 +64,7 @@ class Programs:
                 self._started.append(child)
             if self._closed:
                 child.kill()
-            reply: dict[str, Any] = json.loads(child.exchange(request, SECONDS, MOST))
+            reply = json.loads(child.exchange(request, SECONDS, MOST))
         except Lost as lost:
             raise _failed(chapter, name, str(lost)) from None
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,8 +52,7 @@ class Requests:
             if number not in self.chapters:
                 raise _unknown("chapter", str(number))
             given["chapter"] = self.chapters[number]
-        ask: Callable[..., Answer | None] = getattr(self, f"_{what}")
-        return ask(**given) or {}
+        return getattr(self, f"_{what}")(**given) or {}
 
     def learner(self) -> Answer:
         """What a page knows of the learner: progress, results of checks, the folder."""
