@@ -85,12 +85,10 @@ class Checker:
             reply = self._reply(self.child, seconds, where, "step", *step)
             if reply is None:
                 continue
-            problem = Problem.from_json(reply)
-            if problem.kind in ("raises", "shape", "law", "value"):
+            if reply["kind"] in ("raises", "shape", "law", "value"):
                 with contextlib.suppress(_Stopped):  # code that does not return in another case has its problem already
-                    explained = self._reply(self.child, 3 * self._step, self.exercise.function, "explain")
-                    problem = Problem.from_json(explained)
-            raise _Stopped(problem)
+                    reply = self._reply(self.child, 3 * self._step, self.exercise.function, "explain")
+            raise _Stopped(Problem.from_json(reply))
         return self._reply(self.child, STEP, "the check", "printed")
 
     def _opened(self, child: Child) -> int:

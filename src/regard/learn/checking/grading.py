@@ -125,7 +125,6 @@ class Grading:
             results = [self._result(self.right, copy.deepcopy(case)) for case in self.cases]
         self.wanted = [plain(result) for result in results]
         self._arrays = all(isinstance(result, np.ndarray) for result in results)
-        self._wrong: dict[tuple[int, int], Any] = {}
         self.printed: list[str] = []
 
     @property
@@ -236,14 +235,6 @@ class Grading:
         with printing():
             names = executed(code, f"{where} of {self.exercise.name}", {"__name__": MODULE})
         return names[self.exercise.function]
-
-    def wrong(self, index: int, number: int) -> Any:
-        """The outcome of a wrong answer of the chapter for a case."""
-        if (index, number) not in self._wrong:
-            wrong = self.exercise.wrong[index]
-            function = self.defined(wrong.code, wrong.mistake)
-            self._wrong[index, number] = self.outcome(function, self.cases[number])
-        return self._wrong[index, number]
 
     def _result(self, function: Any, arguments: Case) -> Any:
         """What is compared: the value of the function, or what the chapter's block leaves in `result`."""

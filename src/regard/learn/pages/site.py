@@ -28,7 +28,7 @@ STYLES = ("course", "learner")
 def page(title: str, main: str, data: Mapping[str, Any], *, top: str = "", served: bool = False) -> str:
     """One page. data: what the script reads · top: links above the text · served: whether it has a server."""
     parts = {
-        "policy": html.escape(policy(served), quote=True),
+        "policy": html.escape(policy(served)),
         "title": html.escape(title),
         "top": top,
         "main": main,

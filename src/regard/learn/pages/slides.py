@@ -67,7 +67,7 @@ def slides_page(chapter: Chapter, results: Results) -> str:
     )
     found = list(slides(chapter, results))
     parts = {
-        "policy": html.escape(policy, quote=True),
+        "policy": html.escape(policy),
         "title": html.escape(f"{chapter.number}. {chapter.title}: slides"),
         "mark": MARK,
         "style": style,
