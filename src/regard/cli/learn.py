@@ -136,10 +136,7 @@ def learn(
     elif fast:
         course.fast(said.chapter)
     elif serve:
-        say = "Press Ctrl-C to stop. Open in a browser on this machine: "
-        course.serve(
-            said.chapter, port=port or 0, open_browser=open_page, tell=lambda address: typer.echo(say + address)
-        )
+        course.serve(said.chapter, port or 0, open_page)
     elif reset is not None:
         course.reset(reset)
     elif claim is not None:

@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 import urllib.parse
 import webbrowser
-from collections.abc import Callable
 from pathlib import Path
 
 from ..common.errors import refuse
@@ -116,11 +115,10 @@ class Course(Lesson):
                     self.check_file(name)
                     self.screen.note("Waiting for the next save. Ctrl-C ends it.")
 
-    def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
-        """The course in the browser, until Ctrl-C.
+    def serve(self, number: int | None, port: int, open_browser: bool) -> None:
+        """The course in the browser, until Ctrl-C; its address is printed before the server starts.
 
-        number: the chapter to open, or None for the contents · port: 0 for any that is free · tell: called with the
-        address before the server starts
+        number: the chapter to open, or None for the contents · port: 0 for any that is free
         """
         from .pages.server import CourseServer
         from .pages.site import name_of
@@ -130,7 +128,7 @@ class Course(Lesson):
             self._note_own(self.own)
         server = CourseServer(self.folder, self.chapters, port=port)
         address = server.address + urllib.parse.quote(page)
-        tell(address)
+        print(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}", flush=True)
         if open_browser:
             webbrowser.open(address)
         server.run()

@@ -92,7 +92,7 @@ def grades(
     ]
     found: list[Grade] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each check waits for a process
-        for grade in pool.map(lambda each: _grade(*each), every):
+        for grade in pool.map(_grade, *zip(*every)):
             found.append(grade)
             update(len(found))
     count = len(every) // len(folders)

@@ -14,7 +14,7 @@ function whenNear(node, then) {
 
 function setUpVisuals() {
   for (const figure of document.querySelectorAll("[data-visual]")) whenNear(figure, () => drawVisual(figure));
-  for (const section of document.querySelectorAll("main > .reveal")) whenNear(section, () => result(section, section.id));
+  for (const section of document.querySelectorAll("main > .reveal")) whenNear(section, () => result(section));
 }
 
 /** Asks the server to run code, one program after another: a browser has few connections, and answers need one too. */
@@ -45,14 +45,14 @@ async function drawVisual(figure) {
 }
 
 /** Runs the code of a part on the server, and shows what it prints; recorded pages have it already. */
-async function result(section, name) {
+async function result(section) {
   if (!page.served || section.dataset.ran !== undefined) return;
   section.dataset.ran = "";
   const output = section.querySelector("samp");
   if (!output) return;
   output.textContent = "running …";
   try {
-    output.textContent = (await run(name)).text.trimEnd();
+    output.textContent = (await run(section.id)).text.trimEnd();
   } catch (error) {
     output.textContent = error.message;
     delete section.dataset.ran;
