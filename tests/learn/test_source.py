@@ -176,7 +176,7 @@ holds = False
     assert scores.after == "Well.\n"
     assert [each.mistake for each in scores.wrong] == ["scale-missing", "keys-not-transposed"]
     assert scores.wrong[1].cause == "columns of k are not keys" and tests.tests_of == "scores"
-    assert scores.laws[0][0] == "twice the queries give twice the scores" and read.file_of(scores) == "03_scores.py"
+    assert scores.laws[0][0] == "twice the queries give twice the scores" and scores.file_name == "03_scores.py"
 
 
 WORDS = st.text("abc #`~\n-", max_size=60)

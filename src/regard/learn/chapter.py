@@ -13,11 +13,17 @@ from typing import Any
 class Part:
     """Anything that a chapter consists of.
 
-    name: unique in the chapter · line: its place in the file
+    name: unique in the chapter · line: its place in the file · chapter: the number of the chapter
     """
 
     name: str
     line: int
+    chapter: int
+
+    @property
+    def key(self) -> str:
+        """Its name in the progress: "3/scores"."""
+        return f"{self.chapter}/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,11 @@ class Exercise(Part):
     laws: tuple[tuple[str, str], ...] = ()
     wrong: tuple[WrongAnswer, ...] = ()
     after: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """The name of the learner's file."""
+        return f"{self.chapter:02d}_{self.file}.py"
 
 
 OUTCOMES = ("holds", "holds if", "fails")
@@ -190,23 +201,14 @@ class Chapter:
         """The name of the file with all exercises, for those who know."""
         return f"{self.number:02d}_fast.py"
 
-    def file_of(self, exercise: Exercise) -> str:
-        """The name of the learner's file."""
-        return f"{self.number:02d}_{exercise.file}.py"
-
-
-def key_of(chapter: Chapter, part: Part) -> str:
-    """The name of a part in the progress: "3/scores"."""
-    return f"{chapter.number}/{part.name}"
-
 
 BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
 
 
-def returning(chapter: Chapter, chapters: Iterable[Chapter]) -> list[tuple[Chapter, Question]]:
-    """The questions that come back in a chapter if they were answered wrong, with their own chapters."""
+def returning(chapter: Chapter, chapters: Iterable[Chapter]) -> list[Question]:
+    """The questions of earlier chapters that come back in a chapter if they were answered wrong."""
     numbers = {chapter.number - distance for distance in BACK}
-    return [(each, question) for each in chapters if each.number in numbers for question in each.questions]
+    return [question for each in chapters if each.number in numbers for question in each.questions]
 
 
 def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise]]]:
@@ -214,7 +216,7 @@ def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise
     known: dict[str, list[tuple[Chapter, Exercise]]] = {}
     for chapter in chapters:
         for exercise in chapter.exercises:
-            known.setdefault(chapter.file_of(exercise), []).append((chapter, exercise))
+            known.setdefault(exercise.file_name, []).append((chapter, exercise))
         if chapter.exercises:
             both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
             known[chapter.fast_file] = both

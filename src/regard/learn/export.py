@@ -46,7 +46,7 @@ def _check_new(folder: Path, paths: Sequence[Path], what: str, fix: str) -> None
 
 def notebook(chapter: Chapter) -> dict[str, Any]:
     """A chapter in the format of Jupyter (nbformat 4.5), not yet run."""
-    cells = [*_head(chapter), *(cell for part in chapter.parts for cell in _cells(chapter, part))]
+    cells = [*_head(chapter), *(cell for part in chapter.parts for cell in _cells(part))]
     for number, cell in enumerate(cells):
         text = MATH.sub("```text", cell["source"])
         cell["source"] = text.strip("\n").splitlines(keepends=True)
@@ -80,7 +80,7 @@ def _head(chapter: Chapter) -> Iterator[Cell]:
     )
 
 
-def _cells(chapter: Chapter, part: Part) -> Iterator[Cell]:
+def _cells(part: Part) -> Iterator[Cell]:
     match part:
         case Text():
             if part.untitled.strip():  # a comment after the title ends the first part
@@ -92,7 +92,7 @@ def _cells(chapter: Chapter, part: Part) -> Iterator[Cell]:
         case Claim():
             yield from _claim(part)
         case Exercise():
-            yield from _exercise(chapter, part)
+            yield from _exercise(part)
 
 
 def _question(question: Question) -> Iterator[Cell]:
@@ -111,8 +111,8 @@ def _claim(claim: Claim) -> Iterator[Cell]:
     yield _markdown(_folded("Is it true?", f"It {claim.conclusion(claim.outcome)}."))
 
 
-def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Cell]:
-    file = chapter.file_of(exercise)
+def _exercise(exercise: Exercise) -> Iterator[Cell]:
+    file = exercise.file_name
     yield _markdown(
         f"**Exercise: {exercise.function}** (about {exercise.minutes} minutes)\n\n{exercise.task}\n\n"
         f"The next cell writes your file `{FOLDER}/{file}`, the one after it checks it."

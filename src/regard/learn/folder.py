@@ -26,9 +26,9 @@ def writing(folder: Path) -> Iterator[None]:
         raise refuse("learn", "it cannot be written", given, expected, "name another folder") from error
 
 
-def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> Path:
+def starts(folder: Path, exercise: Exercise) -> Path:
     """The learner's file of an exercise, written if there is none."""
-    return _new(folder / chapter.file_of(exercise), exercise.start)
+    return _new(folder / exercise.file_name, exercise.start)
 
 
 def combined(folder: Path, chapter: Chapter) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of, returning
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, returning
 from .checking.check import checked
 from .folder import USUAL, starts
 from .forms import FORMS, Judged, Unreadable, judge, options, right_answer
@@ -50,7 +50,7 @@ class Lesson:
         """Checks a file, notes the try, and shows what came out."""
         found = checked(chapter, exercise, path)
         with changing(self.folder) as progress:
-            progress.note_check(key_of(chapter, exercise), found.problem is None)
+            progress.note_check(exercise.key, found.problem is None)
         self.screen.checked(found, exercise)
         if found.problem is None and exercise.after:
             self.screen.prose(exercise.after)
@@ -93,7 +93,7 @@ class Lesson:
                 self.screen.prose(part.untitled)
                 self.screen.pause()
             case Question():
-                self._question(chapter, part)
+                self._question(part)
             case Reveal():
                 self._reveal(part)
             case Claim():
@@ -112,9 +112,8 @@ class Lesson:
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def _question(self, chapter: Chapter, question: Question) -> None:
-        key = key_of(chapter, question)
-        before = read(self.folder).answers.get(key)
+    def _question(self, question: Question) -> None:
+        before = read(self.folder).answers.get(question.key)
         if before:
             self.screen.prose(f"**The question was:** {question.ask}")
             self.screen.note(f"Your answer: {before['given'] or 'none'}")
@@ -122,7 +121,7 @@ class Lesson:
         self.screen.heading(question.title)
         given, judged = self._answered(question)
         with changing(self.folder) as progress:  # before the reveal
-            progress.answered(key, given, judged.right)
+            progress.answered(question.key, given, judged.right)
         if question.reveal:
             self._reveal(question.reveal)
         self._said(question, given, judged)
@@ -168,15 +167,14 @@ class Lesson:
 
     def _again(self, chapter: Chapter) -> None:
         """Questions of earlier chapters that were answered wrong come back."""
-        for earlier, question in returning(chapter, self.chapters):
-            key = key_of(earlier, question)
-            noted = read(self.folder).answers.get(key)
+        for question in returning(chapter, self.chapters):
+            noted = read(self.folder).answers.get(question.key)
             if not noted or noted["right"] or chapter.number in {each["chapter"] for each in noted["again"]}:
                 continue
-            self.screen.heading(f"Again, from chapter {earlier.number}")
+            self.screen.heading(f"Again, from chapter {question.chapter}")
             given, judged = self._answered(question)
             with changing(self.folder) as progress:
-                progress.again(key, chapter.number, judged.right)
+                progress.again(question.key, chapter.number, judged.right)
             self._said(question, given, judged)
 
     # ---- what runs ---------------------------------------------------------------------------------------------------
@@ -205,9 +203,9 @@ class Lesson:
         return not missing
 
     def _exercise(self, chapter: Chapter, exercise: Exercise) -> None:
-        if read(self.folder).passed(key_of(chapter, exercise)):
+        if read(self.folder).passed(exercise.key):
             return
-        path = starts(self.folder, chapter, exercise)
+        path = starts(self.folder, exercise)
         if path.read_text(encoding="utf-8", errors="replace") != exercise.start:
             if self.check_exercise(chapter, exercise, path):
                 self.screen.pause()

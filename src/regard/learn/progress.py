@@ -13,7 +13,7 @@ from typing import Any
 from ..common.errors import refuse
 from ..common.files.output import lock, replacing, to_disk
 from ..common.files.strict_json import Each, wrong
-from .chapter import Chapter, Exercise, key_of
+from .chapter import Chapter, Exercise
 from .folder import writing
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
@@ -72,11 +72,11 @@ class Progress:
         if right and not noted["passed"]:
             noted["passed"] = "shown" if noted["shown"] else True
 
-    def note_shown(self, chapter: Chapter, exercise: Exercise, fix: str) -> None:
+    def note_shown(self, exercise: Exercise, fix: str) -> None:
         """Notes that the solution of an exercise was shown; raises Refused before the first try. fix: how to try"""
-        noted = self.exercise(key_of(chapter, exercise))
+        noted = self.exercise(exercise.key)
         if not noted["tries"]:
-            given = f"no check of {chapter.file_of(exercise)} so far"
+            given = f"no check of {exercise.file_name} so far"
             raise refuse("learn", "the solution is shown after a try", given, "at least one", fix)
         noted["shown"] = True
 
@@ -100,7 +100,7 @@ class Predictions:
 
 def predictions(progress: Progress, chapter: Chapter) -> Predictions:
     """What a learner predicted in a chapter."""
-    answers = [progress.answers.get(key_of(chapter, each)) for each in chapter.questions]
+    answers = [progress.answers.get(each.key) for each in chapter.questions]
     right = sum(bool(each and each["right"]) for each in answers)
     return Predictions(chapter.number, len(answers), sum(each is not None for each in answers), right)
 

@@ -119,7 +119,7 @@ def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Found]:
 
 def _problem(checker: Checker, code: str) -> Problem | None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, checker.chapter.file_of(checker.exercise))
+        path = Path(folder, checker.exercise.file_name)
         path.write_text(code, encoding="utf-8")
         return checker.checked(path).problem
 

@@ -91,6 +91,7 @@ class _Reader:
 
     def chapter(self, text: str) -> Chapter:
         fields, body, first = head(text, self.problems)
+        self.number = fields["number"]
         parts = self._parts(list(blocks(body, first, self.problems)))
         sittings = 1 + sum(isinstance(part, Text) and part.after_break for part in parts)
         if fields["minutes"] and len(fields["minutes"]) != sittings:
@@ -98,7 +99,7 @@ class _Reader:
             self.problem(1, what, f"{sittings}: there are {sittings - 1} breaks", fix)
         if self.problems.reasons:
             raise Refused(WHERE, sorted(self.problems.reasons, key=_line))
-        return Chapter(fields["number"], fields["title"], tuple(fields["minutes"]), tuple(parts), self.path)
+        return Chapter(self.number, fields["title"], tuple(fields["minutes"]), tuple(parts), self.path)
 
     def _parts(self, found: list[Block]) -> list[Part]:
         for block in found:
@@ -109,11 +110,11 @@ class _Reader:
         for number, block in enumerate(found):
             match block.kind:
                 case "":
-                    parts.append(Text(f"text-{number + 1}", block.line, block.text, block.after_break))
+                    parts.append(Text(f"text-{number + 1}", block.line, self.number, block.text, block.after_break))
                 case "toml prediction" | "toml question":
                     parts.append(self._question(block))
                 case "python reveal" if block.name not in questions:
-                    parts.append(_reveal(block))
+                    parts.append(self._reveal(block))
                 case "toml exercise":
                     parts.append(self._exercise(block))
                 case "python claim":
@@ -141,6 +142,9 @@ class _Reader:
                 self.problem(part.line, what, "names that are unique in a chapter", fix)
             seen.add(part.name)
 
+    def _reveal(self, block: Block) -> Reveal:
+        return Reveal(block.name, block.line, self.number, block.text, block.needs)
+
     # ---- questions ---------------------------------------------------------------------------------------------------
 
     def _question(self, block: Block) -> Question:
@@ -155,9 +159,9 @@ class _Reader:
             for wrong in form.check(fields):
                 self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
         reveals = self.own["python reveal", block.name]
-        reveal = _reveal(reveals[0]) if reveals else None
+        reveal = self._reveal(reveals[0]) if reveals else None
         predicts = block.kind == "toml prediction"
-        return Question(block.name, block.line, str(ask), str(name), fields, predicts, reveal)
+        return Question(block.name, block.line, self.number, str(ask), str(name), fields, predicts, reveal)
 
     def _fields(
         self, block: Block, fields: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]
@@ -202,6 +206,7 @@ class _Reader:
         return Exercise(
             block.name,
             block.line,
+            self.number,
             needs=block.needs,
             laws=tuple((self._says(each), each.text) for each in self.own["python law", block.name]),
             wrong=self._wrong(wrong),
@@ -274,7 +279,7 @@ class _Reader:
             expected = "a line 'holds if: …' in the doc string if, and only if, the outcome is 'holds if'"
             self.problem(line, f"the condition of {name}", expected, "correct one of them")
         condition, source = said.get("holds if", ""), said.get("source", "")
-        return Claim(name, line, said[""], condition, source, outcome, block.text, block.needs)
+        return Claim(name, line, self.number, said[""], condition, source, outcome, block.text, block.needs)
 
     # ---- visuals -----------------------------------------------------------------------------------------------------
 
@@ -288,11 +293,7 @@ class _Reader:
         if kind not in KINDS:
             fix = did_you_mean(kind, sorted(KINDS))
             self.problem(line, f"{name} is a visual of kind {kind!r}", f"```python visual {name} KIND", fix)
-        return Visual(name, line, kind, caption, block.text, block.needs)
-
-
-def _reveal(block: Block) -> Reveal:
-    return Reveal(block.name, block.line, block.text, block.needs)
+        return Visual(name, line, self.number, kind, caption, block.text, block.needs)
 
 
 def _near(name: str, exercises: set[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..common.errors import Refused, refuse
 from ..common.text.units import counted
-from .chapter import Chapter, Exercise, files, key_of
+from .chapter import Chapter, Exercise, files
 from .checking.check import checked
 from .checking.problem import Problem
 from .folder import starts_of_all
@@ -134,7 +134,7 @@ def _strange(folder: Path, known: Collection[str]) -> str:
 
 
 def _grade(folder: Path, progress: Progress, chapter: Chapter, exercise: Exercise) -> Grade:
-    noted = progress.exercise(key_of(chapter, exercise))
+    noted = progress.exercise(exercise.key)
     begun = Grade(chapter.number, exercise.name, tries=noted["tries"], hints=noted["hints"], shown=noted["shown"])
     best = begun
     for path, start in _files(folder, chapter, exercise):
@@ -177,7 +177,7 @@ def _checked(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None
 
 def _files(folder: Path, chapter: Chapter, exercise: Exercise) -> list[tuple[Path, str]]:
     """Where an exercise may be solved, and what the file holds at first: its own, and the one of `--fast`."""
-    own = [(folder / chapter.file_of(exercise), exercise.start)]
+    own = [(folder / exercise.file_name, exercise.start)]
     if exercise.tests_of:
         return own
     return [*own, (folder / chapter.fast_file, starts_of_all(chapter))]

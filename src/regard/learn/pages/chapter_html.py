@@ -6,7 +6,7 @@ import html
 from typing import Any
 
 from ...common.web.visuals.kinds import plain
-from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from ..forms import FORMS, code_lines, right_answer
 from ..running import Recorded, Results
 from .prose import code, inline, prose
@@ -22,7 +22,7 @@ def body(chapter: Chapter, results: Results) -> str:
     """The elements of all parts. results: what was recorded; nothing where the server runs the code on request"""
     # A text that has nothing but the title of the chapter is left out: the page has it above.
     empty = [part for part in chapter.parts if isinstance(part, Text) and not part.untitled.strip()]
-    return "\n".join(_part(chapter, part, results) for part in chapter.parts if part not in empty)
+    return "\n".join(_part(part, results) for part in chapter.parts if part not in empty)
 
 
 def data(chapter: Chapter, results: Results) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def data(chapter: Chapter, results: Results) -> dict[str, Any]:
     return {
         "number": chapter.number,
         "title": chapter.title,
-        "questions": {part.name: question_data(chapter, part) for part in chapter.questions},
+        "questions": {part.name: question_data(part) for part in chapter.questions},
         "exercises": {part.name: {"hints": len(part.hints)} for part in chapter.exercises},
         "claims": {part.name: {"outcome": part.outcome} for part in chapter.claims},
         "visuals": {
@@ -41,13 +41,13 @@ def data(chapter: Chapter, results: Results) -> dict[str, Any]:
     }
 
 
-def question_data(chapter: Chapter, question: Question) -> dict[str, Any]:
+def question_data(question: Question) -> dict[str, Any]:
     """A question as the script judges it."""
     fields = {name: plain(value) for name, value in question.fields.items()}
-    return {"key": key_of(chapter, question), "form": question.form, "fields": fields, "shown": right_answer(question)}
+    return {"key": question.key, "form": question.form, "fields": fields, "shown": right_answer(question)}
 
 
-def _part(chapter: Chapter, part: Part, results: Results) -> str:
+def _part(part: Part, results: Results) -> str:
     found = results.get(part.name, Recorded())
     match part:
         case Text():
@@ -59,7 +59,7 @@ def _part(chapter: Chapter, part: Part, results: Results) -> str:
         case Claim():
             kind, inner = "claim", _claim(part, found)
         case Exercise():
-            kind, inner = "exercise", _exercise(chapter, part)
+            kind, inner = "exercise", _exercise(part)
         case Visual():
             kind, inner = "figure", figure(part, found)
     return f'<section class="part {kind}" id="{part.name}">\n{inner}\n</section>'
@@ -89,14 +89,11 @@ def answer(question: Question, style: str) -> str:
     return f'<p class="{style}">The answer is {html.escape(right_answer(question))}.</p>{right}'
 
 
-def again(chapter: Chapter, question: Question) -> str:
+def again(question: Question) -> str:
     """A question that comes back in a later chapter, without the code that answers it."""
-    name = f"again-{chapter.number}-{question.name}"
-    form = _form(question, name, f'<h2 id="{name}-title">Again, from chapter {chapter.number}</h2>', "")
-    return (
-        f'<section class="part question again" id="{name}" data-key="{key_of(chapter, question)}" hidden>\n'
-        f"{form}</section>"
-    )
+    name = f"again-{question.chapter}-{question.name}"
+    form = _form(question, name, f'<h2 id="{name}-title">Again, from chapter {question.chapter}</h2>', "")
+    return f'<section class="part question again" id="{name}" data-key="{question.key}" hidden>\n{form}</section>'
 
 
 def _form(question: Question, name: str, heading: str, ran: str) -> str:
@@ -164,8 +161,8 @@ def _claim(claim: Claim, found: Recorded) -> str:
     )
 
 
-def _exercise(chapter: Chapter, exercise: Exercise) -> str:
-    file = chapter.file_of(exercise)
+def _exercise(exercise: Exercise) -> str:
+    file = exercise.file_name
     hints = "\n".join(
         f'<details class="hint"><summary>Hint {number} of {len(exercise.hints)}</summary>{prose(hint)}</details>'
         for number, hint in enumerate(exercise.hints, 1)

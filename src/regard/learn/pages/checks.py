@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common.errors import Refused
-from ..chapter import Chapter, Exercise, files, key_of
+from ..chapter import Chapter, Exercise, files
 from ..checking.check import Checker
 from ..checking.problem import Message, message
 from ..folder import saved
@@ -60,7 +60,7 @@ class Checks:
     def check(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:
         """Requests a check of a file."""
         with self._change:
-            self._waiting[key_of(chapter, exercise)] = (chapter, exercise, path)
+            self._waiting[exercise.key] = (chapter, exercise, path)
         self._tell()
 
     def state(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Checks:
                 return None
             try:
                 with changing(self.folder) as progress:
-                    progress.note_check(key_of(checker.chapter, exercise), result.problem is None)
+                    progress.note_check(exercise.key, result.problem is None)
             except Refused as refused:  # the result is shown, too, where it cannot be kept
                 unnoted = f"This result could not be noted. {_because(refused)}"
             found = message(result, exercise)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...common.errors import refuse
 from ...common.files.strict_json import wrong
-from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part
 from ..folder import add_note, place_in, starts
 from ..forms import Unreadable, judge
 from ..progress import Progress, changing, read
@@ -42,7 +42,7 @@ class Requests:
     def __init__(self, folder: Path, chapters: Sequence[Chapter], programs: Programs, checks: Checks):
         self.folder, self.programs, self.checks = folder, programs, checks
         self.chapters = {chapter.number: chapter for chapter in chapters}
-        self.questions = {key_of(chapter, each): each for chapter in chapters for each in chapter.questions}
+        self.questions = {each.key: each for chapter in chapters for each in chapter.questions}
 
     def answer(self, what: str, body: bytes) -> Answer:
         """The answer to one of FIELDS, as types of JSON. Raises Refused for all that is not understood."""
@@ -96,7 +96,7 @@ class Requests:
             raise refuse("learn", what, given[:40], str(error), "type it anew") from None
 
     def _claim(self, chapter: Chapter, name: str, given: str) -> None:
-        key = key_of(chapter, _part(chapter, name, Claim))
+        key = _part(chapter, name, Claim).key
         if given not in OUTCOMES:
             raise _unknown("outcome", given)
         with changing(self.folder) as progress:
@@ -105,24 +105,24 @@ class Requests:
     # ---- exercises ---------------------------------------------------------------------------------------------------
 
     def _start(self, chapter: Chapter, name: str) -> None:
-        starts(self.folder, chapter, _part(chapter, name, Exercise))
+        starts(self.folder, _part(chapter, name, Exercise))
 
     def _check(self, chapter: Chapter, name: str) -> None:
         exercise = _part(chapter, name, Exercise)
-        self.checks.check(chapter, exercise, starts(self.folder, chapter, exercise))
+        self.checks.check(chapter, exercise, starts(self.folder, exercise))
 
     def _hint(self, chapter: Chapter, name: str, number: int) -> None:
         exercise = _part(chapter, name, Exercise)
         if not 1 <= number <= len(exercise.hints):
             raise _unknown("hint", str(number))
         with changing(self.folder) as progress:
-            noted = progress.exercise(key_of(chapter, exercise))
+            noted = progress.exercise(exercise.key)
             noted["hints"] = max(noted["hints"], number)
 
     def _show(self, chapter: Chapter, name: str) -> None:
         exercise = _part(chapter, name, Exercise)
         with changing(self.folder) as progress:
-            progress.note_shown(chapter, exercise, "save your file, or press Check now")
+            progress.note_shown(exercise, "save your file, or press Check now")
 
     # ---- place and notes ---------------------------------------------------------------------------------------------
 
@@ -151,8 +151,8 @@ class Requests:
 
     def _left(self, chapter: Chapter, progress: Progress) -> bool:
         """Whether a question or an exercise of a chapter is left."""
-        answered = all(key_of(chapter, each) in progress.answers for each in chapter.questions)
-        return not answered or not all(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
+        answered = all(each.key in progress.answers for each in chapter.questions)
+        return not answered or not all(progress.passed(each.key) for each in chapter.exercises)
 
 
 def _part(chapter: Chapter, name: str, kind: type[Kind]) -> Kind:

@@ -13,7 +13,7 @@ from ...common.errors import refuse
 from ...common.files.output import check_folder
 from ...common.web import visuals
 from ...common.web.html_page import filled, json_for_html, stripped
-from ..chapter import Chapter, key_of, returning
+from ..chapter import Chapter, returning
 from ..folder import writing
 from ..running import Results, record
 from .chapter_html import again, body, data, question_data
@@ -119,13 +119,13 @@ def chapter_page(
     before = chapters[at - 1] if at else None
     after = chapters[at + 1] if at + 1 < len(chapters) else None
     earlier = returning(chapter, chapters)
-    questions = "\n".join(again(each, question) for each, question in earlier)
+    questions = "\n".join(map(again, earlier))
     turn = _turn(before, after, "Next chapter")
     main = (
         f"<h1>{chapter.number}. {html.escape(chapter.title)}</h1>\n"
         f'<p class="soft">About {chapter.time} minutes.</p>\n{questions}\n{body(chapter, results)}\n{turn}'
     )
-    come_back = {key_of(each, question): question_data(each, question) for each, question in earlier}
+    come_back = {each.key: question_data(each) for each in earlier}
     following = None if after is None else after.number
     known = data(chapter, results) | {"again": come_back, "following": following} | (more or {})
     return page(
