@@ -40,11 +40,16 @@ class Text(Part):
 
 
 @dataclass(frozen=True)
-class Reveal(Part):
-    """Code that runs and prints; it leaves the answer of its question in `answer`. needs: a package, or ""."""
+class Program(Part):
+    """What has code that runs. needs: a package, or "" """
 
     code: str
     needs: str
+
+
+@dataclass(frozen=True)
+class Reveal(Program):
+    """Code that prints; it leaves the answer of its question in `answer`."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ OUTCOMES = ("holds", "holds if", "fails")
 
 
 @dataclass(frozen=True)
-class Claim(Part):
+class Claim(Program):
     """A statement with the program that shows whether it is true.
 
     condition: on which it is true, or "" · source: who made it, or "" · outcome: "holds", "holds if" or "fails", as the
@@ -128,8 +133,6 @@ class Claim(Part):
     condition: str
     source: str
     outcome: str
-    code: str
-    needs: str
 
     @property
     def quotation(self) -> str:
@@ -147,17 +150,15 @@ class Claim(Part):
 
 
 @dataclass(frozen=True)
-class Visual(Part):
+class Visual(Program):
     """A figure that the reader can change, on the pages of the course.
 
-    kind: a name of `regard.common.web.visuals.KINDS` · caption: what it shows, and what to try · code: computes its
-    data, in variables with the names of the kind's fields · needs: a package, or ""
+    kind: a name of `regard.common.web.visuals.KINDS` · caption: what it shows, and what to try; the code computes its
+    data, in variables with the names of the kind's fields
     """
 
     kind: str
     caption: str
-    code: str
-    needs: str
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from ..common.errors import refuse
 from ..common.files.output import check_folder
 from ..sandbox.foreign import said
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
+from .chapter import Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from .folder import writing
 from .forms import FORMS, options, right_answer, whys
 from .running import NEEDS, run, runnable
@@ -149,12 +149,12 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
         yield from texts
 
 
-def scripts(chapter: Chapter) -> Iterator[Reveal | Claim]:
+def scripts(chapter: Chapter) -> Iterator[Program]:
     """What each script holds: the code of a question, of a result of its own, or of a claim."""
     return (block for block in runnable(chapter) if not isinstance(block, Visual))
 
 
-def _output(chapter: Chapter, part: Reveal | Claim) -> str:
+def _output(chapter: Chapter, part: Program) -> str:
     """What a script prints, as comments at its end."""
     try:
         found = run(part)

@@ -13,9 +13,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from ..common.web.visuals import given
-from .chapter import Chapter, Claim, Part, Question, Reveal, Visual
-
-Block = Reveal | Claim | Visual
+from .chapter import Chapter, Claim, Part, Program, Question, Reveal, Visual
 
 AT_ONCE = 2  # processes that run blocks
 
@@ -47,18 +45,18 @@ def installed(needs: str) -> str:
     return "" if all(importlib.util.find_spec(name) for name in packages) else command
 
 
-def runnable(chapter: Chapter) -> Iterator[Block]:
+def runnable(chapter: Chapter) -> Iterator[Program]:
     """The blocks of a chapter that run; the reveal of a question has the question's name."""
     part: Part
     for part in chapter.parts:
         match part:
             case Question(reveal=Reveal() as shown):
                 yield shown
-            case Reveal() | Claim() | Visual():
+            case Program():
                 yield part
 
 
-def run(block: Block) -> Recorded:
+def run(block: Program) -> Recorded:
     """Runs one block. Raises Refused if the data of a visual are not what its kind draws."""
     missing = installed(block.needs)
     if missing:
@@ -84,7 +82,7 @@ def record(chapters: Sequence[Chapter]) -> list[Results]:
         return [{block.name: each for block, each in zip(own, found)} for own in blocks]
 
 
-def execute(block: Block) -> tuple[dict[str, Any], str]:
+def execute(block: Program) -> tuple[dict[str, Any], str]:
     """The variables that the code of a block leaves, and what it printed."""
     names: dict[str, Any] = {"__name__": block.name}
     printed = io.StringIO()

@@ -279,7 +279,7 @@ class _Reader:
             expected = "a line 'holds if: …' in the doc string if, and only if, the outcome is 'holds if'"
             self.problem(line, f"the condition of {name}", expected, "correct one of them")
         condition, source = said.get("holds if", ""), said.get("source", "")
-        return Claim(name, line, self.number, said[""], condition, source, outcome, block.text, block.needs)
+        return Claim(name, line, self.number, block.text, block.needs, said[""], condition, source, outcome)
 
     # ---- visuals -----------------------------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class _Reader:
         if kind not in KINDS:
             fix = did_you_mean(kind, sorted(KINDS))
             self.problem(line, f"{name} is a visual of kind {kind!r}", f"```python visual {name} KIND", fix)
-        return Visual(name, line, self.number, kind, caption, block.text, block.needs)
+        return Visual(name, line, self.number, block.text, block.needs, kind, caption)
 
 
 def _near(name: str, exercises: set[str]) -> str:

@@ -6,7 +6,7 @@ import html
 from typing import Any
 
 from ...common.web.visuals.kinds import plain
-from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from ..forms import FORMS, code_lines, right_answer
 from ..running import Recorded, Results
 from .prose import code, inline, prose
@@ -65,7 +65,7 @@ def _part(part: Part, results: Results) -> str:
     return f'<section class="part {kind}" id="{part.name}">\n{inner}\n</section>'
 
 
-def code_and_output(block: Reveal | Claim, found: Recorded) -> str:
+def code_and_output(block: Program, found: Recorded) -> str:
     """Code, and what it printed."""
     return f"{code(block.code.strip())}\n{printed(found)}"
 
