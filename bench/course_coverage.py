@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from regard.learn.source import chapters
 __all__ = ["ITEMS", "SOURCES", "Item", "missing", "page", "superfluous", "unknown"]
 
 LIST = Path(__file__).parent / "course_items.toml"
+COVERS = re.compile(r"<!-- covers((?: \d+\.\d+)+) -->")
 KINDS: dict[type[Part], str] = {
     Text: "text", Reveal: "reveal", Question: "question", Exercise: "exercise", Claim: "claim", Visual: "visual",
 }  # fmt: skip
@@ -56,9 +58,28 @@ def parts_of(read: Sequence[Chapter]) -> dict[str, list[tuple[Chapter, Part]]]:
     """The parts of chapters that hold each item, by its id."""
     found: dict[str, list[tuple[Chapter, Part]]] = {}
     for chapter in read:
-        for item, part in chapter.covered():
+        for item, part in covered(chapter):
             found.setdefault(item, []).append((chapter, part))
     return found
+
+
+def covered(chapter: Chapter) -> list[tuple[str, Part]]:
+    """The items of the comments `<!-- covers 1.19 2.11 -->`, each with the part that begins next.
+
+    A reveal is of its question. Raises ValueError where a comment cannot be read, or nothing follows it.
+    """
+    begins = {part.line: part for part in chapter.parts}
+    begins |= {part.reveal.line: part for part in chapter.questions if part.reveal}
+    lines = enumerate(chapter.path.read_text(encoding="utf-8").splitlines(), 1)
+    found = []
+    for number, line in lines:
+        if line.startswith("<!-- covers"):
+            match = COVERS.fullmatch(line.strip())
+            after = [each for each in begins if each > number]
+            if match is None or not after:
+                raise ValueError(f"{chapter.path.name}, line {number}: {line}: items, and a part after it")
+            found += [(item, begins[min(after)]) for item in match[1].split()]
+    return sorted(found, key=lambda each: each[1].line)
 
 
 def missing(read: Sequence[Chapter]) -> list[str]:

@@ -16,7 +16,7 @@ from regard.learn.running import installed
 from regard.learn.source import chapters
 
 OF_FILE = {
-    chapter.file_of(exercise).removesuffix(".py"): (chapter, exercise)
+    exercise.file_name.removesuffix(".py"): (chapter, exercise)
     for chapter in chapters()
     for exercise in chapter.exercises
 }
@@ -65,7 +65,7 @@ def test_right_answers_pass(name, tmp_path):
     chapter, exercise = OF_FILE[name]
     if missing := installed(exercise.needs):
         pytest.skip(missing)
-    path, problems = tmp_path / chapter.file_of(exercise), {}
+    path, problems = tmp_path / exercise.file_name, {}
     with Checker(chapter, exercise) as checker:
         for answer in [each for each in ANSWERS if each.startswith(f"{name}__")]:
             path.write_text(learners_file(answer, exercise), encoding="utf-8")
@@ -92,7 +92,7 @@ OWN = [(each, exercise) for each in chapters() for exercise in each.exercises if
 @pytest.mark.parametrize(("course", "exercise"), OWN, ids=[f"{each.number}-{exercise.name}" for each, exercise in OWN])
 def test_a_value_that_the_check_cannot_use_is_not_called_an_error(course, exercise, tmp_path):
     """Exercises whose chapter computes with the value: the learner's code raised nothing."""
-    path = tmp_path / course.file_of(exercise)
+    path = tmp_path / exercise.file_name
     with Checker(course, exercise) as checker:
         for value, kinds in VALUES.items():
             path.write_text(f"def {exercise.function}(*given):\n    return {value}\n")
@@ -108,7 +108,7 @@ def test_warnings_of_the_solution_are_not_the_learners(tmp_path, monkeypatch):
     """Code that never returns is shown with what it printed itself."""
     monkeypatch.setattr(checking, "STEP", 1.0)
     first = chapters()[0]
-    path = tmp_path / first.file_of(first.exercises[0])
+    path = tmp_path / first.exercises[0].file_name
     path.write_text("def overflow(dtype):\n    while True:\n        pass\n")
 
     assert checked(first, first.exercises[0], path).printed == ""

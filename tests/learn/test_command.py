@@ -15,7 +15,7 @@ from tests.support.waiting import HANG
 
 THREE = next(each for each in chapters() if each.number == 3)
 FIRST = THREE.exercises[0]
-FILE = THREE.file_of(FIRST)
+FILE = FIRST.file_name
 
 
 def run(*words, lines=()):
@@ -150,7 +150,7 @@ def test_what_is_typed_is_shown_whole(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     files, claims = run(tmp_path / "file", "--list")[1], run("--claim", "all")[1]
 
-    assert not [each for chapter in chapters() for each in map(chapter.file_of, chapter.exercises) if each not in files]
+    assert not [each for chapter in chapters() for each in chapter.exercises if each.file_name not in files]
     assert not [each.name for chapter in chapters() for each in chapter.claims if each.name not in claims]
 
 

@@ -9,18 +9,18 @@ THREE = chapters()[3]
 def test_a_file_is_written_once(tmp_path):
     """The second time, it stays as the learner left it."""
     exercise = THREE.exercises[0]
-    path = starts(tmp_path, THREE, exercise)
+    path = starts(tmp_path, exercise)
     assert path.read_text() == exercise.start
     path.write_text("mine")
 
-    assert starts(tmp_path, THREE, exercise) == path and path.read_text() == "mine"
+    assert starts(tmp_path, exercise) == path and path.read_text() == "mine"
 
 
 def test_files_are_put_aside(tmp_path):
     """A reset keeps them, also the second time in the same second."""
     kept = []
     for content in ("first", "second", "third"):
-        path = starts(tmp_path, THREE, THREE.exercises[0])
+        path = starts(tmp_path, THREE.exercises[0])
         path.write_text(content)
         kept += put_aside(tmp_path, THREE)
         assert not path.exists()

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from regard.common.errors import Refused
-from regard.learn.chapter import key_of
 from regard.learn.folder import combined
 from regard.learn.progress import changing
 from regard.learn.source import chapters, read_chapter
@@ -30,12 +29,13 @@ def course(tmp_path):
 def learner(folder, course, code, **noted):
     """A folder with this file, and what its progress notes of the exercise."""
     folder.mkdir(parents=True)
-    read, exercise = course[0], course[0].exercises[0]
+    exercise = course[0].exercises[0]
     if code is not None:
-        (folder / read.file_of(exercise)).write_bytes(code if isinstance(code, bytes) else code.encode())
+        path = folder / exercise.file_name
+        path.write_bytes(code if isinstance(code, bytes) else code.encode())
     if noted:
         with changing(folder) as progress:
-            progress.exercise(key_of(read, exercise)).update(noted)
+            progress.exercise(exercise.key).update(noted)
     return folder
 
 
@@ -101,7 +101,7 @@ def test_the_file_of_those_who_know_counts(tmp_path, course):
 def test_a_file_that_cannot_be_read_is_said(tmp_path, course):
     """It is not right, and says why."""
     folder = learner(tmp_path / "a", course, None)
-    (folder / course[0].file_of(course[0].exercises[0])).mkdir()
+    (folder / course[0].exercises[0].file_name).mkdir()
     assert "cannot be read" in grades([folder], course)[0].grades[0].problem
 
 
@@ -229,7 +229,7 @@ def test_folders_that_are_not_a_learners_are_said(tmp_path, course):
     assert "some in " + str(other) in said[0] and "1 more" in said[0]
     assert said[1] == said[3] == "" and "no file of the course" in said[2] and "04_scores.py" in said[4]
     everything = [each for each in chapters() if each.number in (3, 4)]
-    (other / "04_scores.py").rename(other / everything[1].file_of(everything[1].exercises[0]))
+    (other / "04_scores.py").rename(other / everything[1].exercises[0].file_name)
     assert grades([other], everything[:1], course=everything)[0].problem == ""
 
 

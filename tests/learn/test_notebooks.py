@@ -68,7 +68,7 @@ def test_a_notebook_runs(read, tmp_path, monkeypatch):
     found = nbformat.reads(json.dumps(notebook(read)), as_version=4)
     for cell in found.cells:
         cell.source = re.sub(r"^steps = \d+", f"steps = {STEPS}", cell.source, flags=re.M)
-    writes = f"%%writefile {FOLDER}/{read.file_of(read.exercises[0])}\n"
+    writes = f"%%writefile {FOLDER}/{read.exercises[0].file_name}\n"
     first = next(at for at, cell in enumerate(found.cells) if cell.source.startswith(writes))
     solved = copy.deepcopy(found.cells[first : first + 2])
     solved[0].source = writes + read.exercises[0].solution
@@ -80,7 +80,7 @@ def test_a_notebook_runs(read, tmp_path, monkeypatch):
     *checks, last = [text for cell, text in zip(found.cells, printed) if "regard learn --check" in cell.source]
     assert len(checks) == len(read.exercises) and "is right" in last
     assert all("not yet" in text for text in checks), checks
-    assert {each.name for each in (tmp_path / FOLDER).glob("*.py")} == {read.file_of(each) for each in read.exercises}
+    assert {each.name for each in (tmp_path / FOLDER).glob("*.py")} == {each.file_name for each in read.exercises}
 
 
 @each_chapter

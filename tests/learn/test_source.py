@@ -34,8 +34,6 @@ WRONG = {
     "null": ("```python reveal a\nx = '\0'\n```\n", 7, "the code is not Python", "correct this line"),
     "toml": ('```toml question a\nask = "x"\nform = number\n```\n', 9, "the block is not TOML", "correct this line"),
     "toml-end": ('```toml question a\nask = "x\n```\n', 8, "the block is not TOML", "correct this line"),
-    "covers": ("<!-- covers 1.2, 1.3 -->\nText\n", 7, "the comment with items cannot be read", "separate the numbers"),
-    "covers-nothing": ("Text\n\n<!-- covers 1.2 -->\n", 9, "nothing follows the comment", "move the comment"),
     "no-ask": ('```toml question a\nform = "number"\nanswer = 1\n```\n', 7, "a has no text", "write the question"),
     "no-form": ('```toml question a\nask = "x"\nanswer = 1\n```\n', 7, "a has no form", "choose one"),
     "strange-form": ('```toml question a\nask = "x"\nform = [1]\n```\n', 7, "a has no form", "choose one"),
@@ -124,7 +122,7 @@ def test_a_file_that_cannot_be_read(content, tmp_path):
 
 
 def test_a_chapter_with_everything(tmp_path):
-    """Parts in order, with the items that they hold; a question has its reveal."""
+    """Parts in order, without comments; a question has its reveal."""
     body = f"""# Title
 
 <!-- covers 1.1 1.2 -->
@@ -168,8 +166,8 @@ holds = False
     assert (read.number, read.title, read.minutes) == (3, "Scores", (25,))
     assert [type(part) for part in read.parts] == [Text, Text, Question, Reveal, Exercise, Exercise, Claim]
     first, question, alone, claim = read.parts[1], read.part("p"), read.part("alone"), read.part("c")
-    assert isinstance(first, Text) and "## not a heading" in first.text and first.covers == ("1.1", "1.2")
-    assert isinstance(question, Question) and question.predicts and question.covers == ("1.3", "1.4")
+    assert isinstance(first, Text) and "## not a heading" in first.text and "covers" not in first.text
+    assert isinstance(question, Question) and question.predicts
     assert question.reveal is not None and question.reveal.needs == "torch" and isinstance(alone, Reveal)
     assert vars(claim) | {"line": 0} == vars(claim) | {
         "line": 0, "statement": "It holds, as it seems.", "condition": "it must", "source": "a page", "outcome": "holds if",
@@ -178,8 +176,7 @@ holds = False
     assert scores.after == "Well.\n"
     assert [each.mistake for each in scores.wrong] == ["scale-missing", "keys-not-transposed"]
     assert scores.wrong[1].cause == "columns of k are not keys" and tests.tests_of == "scores"
-    assert scores.laws[0][0] == "twice the queries give twice the scores" and read.file_of(scores) == "03_scores.py"
-    assert [item for item, _ in read.covered()] == ["1.1", "1.2", "1.3", "1.4", "2.1"]
+    assert scores.laws[0][0] == "twice the queries give twice the scores" and scores.file_name == "03_scores.py"
 
 
 WORDS = st.text("abc #`~\n-", max_size=60)

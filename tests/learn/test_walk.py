@@ -4,8 +4,7 @@ import importlib.util
 
 import pytest
 
-from regard.learn.chapter import Exercise, Question, key_of
-from regard.learn.lesson import BACK
+from regard.learn.chapter import BACK, Exercise, Question
 from regard.learn.progress import read
 from regard.learn.source import chapters
 from tests.support.lanes import sweep
@@ -16,7 +15,7 @@ from .test_command import run
 from .typing import typed
 
 COURSE = chapters()
-QUESTIONS = {key_of(chapter, each): each for chapter in COURSE for each in chapter.questions}
+QUESTIONS = {each.key: each for chapter in COURSE for each in chapter.questions}
 
 
 def is_right(key):
@@ -32,7 +31,7 @@ def lines_until_the_next_stop(folder, chapter):
             if not noted["right"] and chapter.number - int(key.split("/")[0]) in BACK:
                 lines += typed(QUESTIONS[key], True)
     for part in chapter.parts:
-        key = key_of(chapter, part)
+        key = part.key
         if isinstance(part, Question) and key not in progress.answers:
             lines += typed(part, is_right(key))
         if isinstance(part, Exercise) and not progress.passed(key):
@@ -42,7 +41,7 @@ def lines_until_the_next_stop(folder, chapter):
 
 def solve(folder, chapter, exercise):
     """Passes with the solution; the first exercise of a chapter fails before that, with the name of its mistake."""
-    path = folder / chapter.file_of(exercise)
+    path = folder / exercise.file_name
     assert path.read_text() == exercise.start
     if exercise is chapter.exercises[0] and exercise.wrong and exercise.cases:
         path.write_text(exercise.wrong[0].code)
@@ -67,16 +66,16 @@ def test_the_course_from_its_first_to_its_last_word(course, tmp_path):
             if f"the end of chapter {chapter.number}" in output:
                 break
             progress = read(folder)
-            left = [each for each in chapter.exercises if not progress.passed(key_of(chapter, each))]
+            left = [each for each in chapter.exercises if not progress.passed(each.key)]
             assert left, f"it stops in chapter {chapter.number} without an exercise:\n{output[-2000:]}"
             solve(folder, chapter, left[0])
         else:
             pytest.fail(f"chapter {chapter.number} does not end:\n{output[-3000:]}")
     progress = read(folder)
 
-    asked = [key_of(chapter, each) for chapter in course for each in chapter.questions]
+    asked = [each.key for chapter in course for each in chapter.questions]
     assert {key: noted["right"] for key, noted in progress.answers.items()} == {key: is_right(key) for key in asked}
-    assert all(progress.passed(key_of(chapter, each)) for chapter in course for each in chapter.exercises)
+    assert all(progress.passed(each.key) for chapter in course for each in chapter.exercises)
     numbers = {chapter.number for chapter in course}
     for key, noted in progress.answers.items():
         expected = [] if noted["right"] else [int(key.split("/")[0]) + by for by in BACK]
@@ -89,7 +88,7 @@ def test_the_walk_stops_at_the_end_of_the_input(tmp_path):
     chapter = COURSE[3]
     first, second = chapter.questions[:2]
     _, output = run(tmp_path / "x", "3", lines=typed(first, True))
-    assert "To go on: regard learn" in output and [*read(tmp_path / "x").answers] == [key_of(chapter, first)]
+    assert "To go on: regard learn" in output and [*read(tmp_path / "x").answers] == [first.key]
 
     _, output = run(tmp_path / "x")
     assert second.ask[:30] in " ".join(output.split()) or "Exercise:" in output
@@ -113,4 +112,4 @@ def test_an_answer_that_cannot_be_read_is_asked_again(tmp_path):
     first = chapter.questions[0]
     run(tmp_path / "x", "3", lines=["what?", "", *typed(first, True)])
 
-    assert read(tmp_path / "x").answers[key_of(chapter, first)]["right"]
+    assert read(tmp_path / "x").answers[first.key]["right"]

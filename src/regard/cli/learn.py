@@ -136,10 +136,7 @@ def learn(
     elif fast:
         course.fast(said.chapter)
     elif serve:
-        say = "Press Ctrl-C to stop. Open in a browser on this machine: "
-        course.serve(
-            said.chapter, port=port or 0, open_browser=open_page, tell=lambda address: typer.echo(say + address)
-        )
+        course.serve(said.chapter, port or 0, open_page)
     elif reset is not None:
         course.reset(reset)
     elif claim is not None:
@@ -252,7 +249,7 @@ def print_grades(folders: list[Path], own: Path | None, only: str | None, screen
     chapters = course if only is None else selected(own, only)
     count = len(folders) * sum(len(each.exercises) for each in chapters)
     with bar(Console(stderr=True), (), count) as update:
-        learners = grades(folders, chapters, lambda done, of: update(done), course)
+        learners = grades(folders, chapters, update, course)
     if form == "json":
         emit_json(as_data(learners))
     elif form == "csv":

@@ -19,7 +19,7 @@ KINDS = {
 }  # fmt: skip
 FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
 BREAK = "<!-- break -->"
-COVERS = re.compile(r"<!--\s*covers((?:\s+\d+\.\d+)+)\s*-->")
+COMMENT = re.compile(r"<!--.*-->")
 HEAD = re.compile(r"\+\+\+\n(.*?)\n\+\+\+\n", re.S)
 
 
@@ -39,7 +39,7 @@ class Block:
     """A fenced block, or text between blocks.
 
     kind: such as "toml prediction"; "" for text · rest: words after the name · needs: a package, or "" · text: what is
-    inside · covers: items of the sources · after_break: whether a new part of the chapter begins here
+    inside · after_break: whether a new part of the chapter begins here
     """
 
     line: int
@@ -48,7 +48,6 @@ class Block:
     rest: str = ""
     needs: str = ""
     text: str = ""
-    covers: tuple[str, ...] = ()
     after_break: bool = False
 
 
@@ -80,14 +79,12 @@ def toml(line: int, text: str, problems: Problems) -> dict[str, Any]:
 
 
 def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
-    """Text and blocks in order, from a line on. A comment with items counts for what follows it."""
+    """Text and blocks in order, from a line on. Comments that fill a line are left out."""
     numbered = iter(enumerate(body.split("\n"), first))
-    text, kept = Block(first), list[str]()
-    covers: tuple[str, ...] = ()
-    noted, pause = first, 0  # the lines of the last comment with items, and of a break before the next section
+    text = Block(first)
+    pause = 0  # the line of a break before the next section
     for here, line in numbered:
-        if line.strip().startswith("<!-- covers"):
-            covers, noted = covers + _covered(line, here, problems), here
+        if COMMENT.fullmatch(line.strip()) and line.strip() != BREAK:
             continue
         if pause and line.strip() and not line.startswith("## "):
             _misplaced(pause, problems)
@@ -101,26 +98,19 @@ def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
         if inside is None:
             problems.add(here, "the block does not end", f"a line {end} after it", "close the block")
             return
+        if len(words) > 1 or line.startswith("## "):
+            yield from _closed(text)
+            text, pause = Block(here, after_break=pause > 0), 0
         if len(words) > 1:
-            yield from _closed(text, kept)
-            block = _block(here, words, "\n".join(inside[:-1]) + "\n", problems)
-            block.covers, covers = covers, ()
-            yield block
-            text, kept = Block(here + len(inside) + 1), []
+            yield _block(here, words, "\n".join(inside[:-1]) + "\n", problems)
             continue
-        if line.startswith("## "):
-            yield from _closed(text, kept)
-            text, kept, pause = Block(here, after_break=pause > 0), [], 0
-        if line.strip():
-            if not any(each.strip() for each in kept):
-                text.line = here
-            text.covers, covers = text.covers + covers, ()
-        kept += [line, *inside]
+        if not text.text:
+            text.line = here
+        if text.text or line.strip():
+            text.text += "\n".join([line, *inside, ""])
     if pause:
         _misplaced(pause, problems)
-    if covers:
-        problems.add(noted, "nothing follows the comment with items", "a section or a block", "move the comment")
-    yield from _closed(text, kept)
+    yield from _closed(text)
 
 
 def _misplaced(line: int, problems: Problems) -> None:
@@ -137,18 +127,9 @@ def _until(end: str, numbered: Iterator[tuple[int, str]]) -> list[str] | None:
     return None
 
 
-def _covered(line: str, here: int, problems: Problems) -> tuple[str, ...]:
-    match = COVERS.fullmatch(line.strip())
-    if match is None:
-        expected = "numbers of items, as in <!-- covers 1.19 2.11 -->"
-        problems.add(here, "the comment with items cannot be read", expected, "separate the numbers by spaces")
-        return ()
-    return tuple(match[1].split())
-
-
-def _closed(text: Block, kept: list[str]) -> Iterator[Block]:
-    if any(line.strip() for line in kept):
-        text.text = "\n".join(kept).strip("\n") + "\n"
+def _closed(text: Block) -> Iterator[Block]:
+    if text.text:
+        text.text = text.text.rstrip("\n") + "\n"
         yield text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,17 @@ from typing import Any
 class Part:
     """Anything that a chapter consists of.
 
-    name: unique in the chapter · line: its place in the file · covers: the items of the sources that it holds
+    name: unique in the chapter · line: its place in the file · chapter: the number of the chapter
     """
 
     name: str
     line: int
-    covers: tuple[str, ...]
+    chapter: int
+
+    @property
+    def key(self) -> str:
+        """Its name in the progress: "3/scores"."""
+        return f"{self.chapter}/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,16 @@ class Text(Part):
 
 
 @dataclass(frozen=True)
-class Reveal(Part):
-    """Code that runs and prints; it leaves the answer of its question in `answer`. needs: a package, or ""."""
+class Program(Part):
+    """What has code that runs. needs: a package, or "" """
 
     code: str
     needs: str
+
+
+@dataclass(frozen=True)
+class Reveal(Program):
+    """Code that prints; it leaves the answer of its question in `answer`."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +112,17 @@ class Exercise(Part):
     wrong: tuple[WrongAnswer, ...] = ()
     after: str = ""
 
+    @property
+    def file_name(self) -> str:
+        """The name of the learner's file."""
+        return f"{self.chapter:02d}_{self.file}.py"
+
 
 OUTCOMES = ("holds", "holds if", "fails")
 
 
 @dataclass(frozen=True)
-class Claim(Part):
+class Claim(Program):
     """A statement with the program that shows whether it is true.
 
     condition: on which it is true, or "" · source: who made it, or "" · outcome: "holds", "holds if" or "fails", as the
@@ -118,8 +133,6 @@ class Claim(Part):
     condition: str
     source: str
     outcome: str
-    code: str
-    needs: str
 
     @property
     def quotation(self) -> str:
@@ -137,17 +150,15 @@ class Claim(Part):
 
 
 @dataclass(frozen=True)
-class Visual(Part):
+class Visual(Program):
     """A figure that the reader can change, on the pages of the course.
 
-    kind: a name of `regard.common.web.visuals.KINDS` · caption: what it shows, and what to try · code: computes its
-    data, in variables with the names of the kind's fields · needs: a package, or ""
+    kind: a name of `regard.common.web.visuals.KINDS` · caption: what it shows, and what to try; the code computes its
+    data, in variables with the names of the kind's fields
     """
 
     kind: str
     caption: str
-    code: str
-    needs: str
 
 
 @dataclass(frozen=True)
@@ -186,30 +197,19 @@ class Chapter:
         """The part of this name."""
         return next((part for part in self.parts if part.name == name), None)
 
-    def covered(self) -> Iterator[tuple[str, Part]]:
-        """The items of the sources, each with the part that holds it."""
-        for part in self.parts:
-            for item in part.covers:
-                yield item, part
-
-    @property
-    def files(self) -> list[str]:
-        """The names of the learner's files."""
-        return list(dict.fromkeys(map(self.file_of, self.exercises)))
-
     @property
     def fast_file(self) -> str:
         """The name of the file with all exercises, for those who know."""
         return f"{self.number:02d}_fast.py"
 
-    def file_of(self, exercise: Exercise) -> str:
-        """The name of the learner's file."""
-        return f"{self.number:02d}_{exercise.file}.py"
+
+BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
 
 
-def key_of(chapter: Chapter, part: Part) -> str:
-    """The name of a part in the progress: "3/scores"."""
-    return f"{chapter.number}/{part.name}"
+def returning(chapter: Chapter, chapters: Iterable[Chapter]) -> list[Question]:
+    """The questions of earlier chapters that come back in a chapter if they were answered wrong."""
+    numbers = {chapter.number - distance for distance in BACK}
+    return [question for each in chapters if each.number in numbers for question in each.questions]
 
 
 def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise]]]:
@@ -217,7 +217,7 @@ def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise
     known: dict[str, list[tuple[Chapter, Exercise]]] = {}
     for chapter in chapters:
         for exercise in chapter.exercises:
-            known.setdefault(chapter.file_of(exercise), []).append((chapter, exercise))
+            known.setdefault(exercise.file_name, []).append((chapter, exercise))
         if chapter.exercises:
             both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
             known[chapter.fast_file] = both

@@ -6,12 +6,11 @@ import contextlib
 import tempfile
 import urllib.parse
 import webbrowser
-from collections.abc import Callable
 from pathlib import Path
 
 from ..common.errors import refuse
 from ..common.optional import needs
-from .chapter import Chapter, Exercise, files, key_of
+from .chapter import Chapter, Exercise, files
 from .folder import add_note, combined, place_in, put_aside, saved, starts
 from .lesson import Lesson
 from .progress import changing, predictions, read
@@ -76,19 +75,19 @@ class Course(Lesson):
         """The exercise that the learner works on: the first of the chapter that is not passed."""
         progress = read(self.folder)
         chapter = self.chapter(number)
-        left = [each for each in chapter.exercises if not progress.passed(key_of(chapter, each))]
+        left = [each for each in chapter.exercises if not progress.passed(each.key)]
         if not left:
             expected = "an exercise that is not passed" if chapter.exercises else "a chapter with exercises"
             given = f"chapter {chapter.number}: {'all are passed' if chapter.exercises else 'it has none'}"
             fix = "go on with regard learn, or name a file: regard learn --check FILE"
             raise refuse("learn", "no exercise is left", given, expected, fix)
-        return chapter, left[0], starts(self.folder, chapter, left[0])
+        return chapter, left[0], starts(self.folder, left[0])
 
     def hint(self, number: int | None = None) -> None:
         """The next of three hints."""
-        chapter, exercise, _ = self.current(number)
+        _, exercise, _ = self.current(number)
         with changing(self.folder) as progress:
-            noted = progress.exercise(key_of(chapter, exercise))
+            noted = progress.exercise(exercise.key)
             step = min(noted["hints"], len(exercise.hints) - 1)
             noted["hints"] = step + 1
         self.screen.heading(f"Hint {step + 1} of {len(exercise.hints)} for {exercise.function}")
@@ -96,9 +95,9 @@ class Course(Lesson):
 
     def show(self, number: int | None = None) -> None:
         """The solution, once the learner has tried."""
-        chapter, exercise, _ = self.current(number)
+        _, exercise, _ = self.current(number)
         with changing(self.folder) as progress:
-            progress.note_shown(chapter, exercise, "regard learn --check, or regard learn --hint")
+            progress.note_shown(exercise, "regard learn --check, or regard learn --hint")
         self.screen.heading(f"A solution of {exercise.function}")
         self.screen.code(exercise.solution.strip("\n"))
         self.screen.note("That it was shown is noted in your progress.")
@@ -116,11 +115,10 @@ class Course(Lesson):
                     self.check_file(name)
                     self.screen.note("Waiting for the next save. Ctrl-C ends it.")
 
-    def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
-        """The course in the browser, until Ctrl-C.
+    def serve(self, number: int | None, port: int, open_browser: bool) -> None:
+        """The course in the browser, until Ctrl-C; its address is printed before the server starts.
 
-        number: the chapter to open, or None for the contents · port: 0 for any that is free · tell: called with the
-        address before the server starts
+        number: the chapter to open, or None for the contents · port: 0 for any that is free
         """
         from .pages.server import CourseServer
         from .pages.site import name_of
@@ -130,7 +128,7 @@ class Course(Lesson):
             self._note_own(self.own)
         server = CourseServer(self.folder, self.chapters, port=port)
         address = server.address + urllib.parse.quote(page)
-        tell(address)
+        print(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}", flush=True)
         if open_browser:
             webbrowser.open(address)
         server.run()
@@ -189,7 +187,7 @@ class Course(Lesson):
         for chapter in self.chapters:
             place = progress.place.get(str(chapter.number))
             mark = "done" if place == "" else "here" if chapter.number == progress.current else ""
-            passed = sum(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
+            passed = sum(progress.passed(each.key) for each in chapter.exercises)
             answers = predictions(progress, chapter)
             rows.append(
                 [
@@ -198,7 +196,7 @@ class Course(Lesson):
                     chapter.time,
                     f"{passed} of {len(chapter.exercises)}",
                     f"{answers.right} of {answers.count}",
-                    "\n".join(chapter.files),
+                    "\n".join(each.file_name for each in chapter.exercises),
                 ]
             )
         self.screen.table(rows)

@@ -12,7 +12,7 @@ from typing import Any
 from ..common.errors import refuse
 from ..common.files.output import check_folder
 from ..sandbox.foreign import said
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
+from .chapter import Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from .folder import writing
 from .forms import FORMS, options, right_answer, whys
 from .running import NEEDS, run, runnable
@@ -46,7 +46,7 @@ def _check_new(folder: Path, paths: Sequence[Path], what: str, fix: str) -> None
 
 def notebook(chapter: Chapter) -> dict[str, Any]:
     """A chapter in the format of Jupyter (nbformat 4.5), not yet run."""
-    cells = [*_head(chapter), *(cell for part in chapter.parts for cell in _cells(chapter, part))]
+    cells = [*_head(chapter), *(cell for part in chapter.parts for cell in _cells(part))]
     for number, cell in enumerate(cells):
         text = MATH.sub("```text", cell["source"])
         cell["source"] = text.strip("\n").splitlines(keepends=True)
@@ -80,7 +80,7 @@ def _head(chapter: Chapter) -> Iterator[Cell]:
     )
 
 
-def _cells(chapter: Chapter, part: Part) -> Iterator[Cell]:
+def _cells(part: Part) -> Iterator[Cell]:
     match part:
         case Text():
             if part.untitled.strip():  # a comment after the title ends the first part
@@ -92,7 +92,7 @@ def _cells(chapter: Chapter, part: Part) -> Iterator[Cell]:
         case Claim():
             yield from _claim(part)
         case Exercise():
-            yield from _exercise(chapter, part)
+            yield from _exercise(part)
 
 
 def _question(question: Question) -> Iterator[Cell]:
@@ -111,8 +111,8 @@ def _claim(claim: Claim) -> Iterator[Cell]:
     yield _markdown(_folded("Is it true?", f"It {claim.conclusion(claim.outcome)}."))
 
 
-def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Cell]:
-    file = chapter.file_of(exercise)
+def _exercise(exercise: Exercise) -> Iterator[Cell]:
+    file = exercise.file_name
     yield _markdown(
         f"**Exercise: {exercise.function}** (about {exercise.minutes} minutes)\n\n{exercise.task}\n\n"
         f"The next cell writes your file `{FOLDER}/{file}`, the one after it checks it."
@@ -149,12 +149,12 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
         yield from texts
 
 
-def scripts(chapter: Chapter) -> Iterator[Reveal | Claim]:
+def scripts(chapter: Chapter) -> Iterator[Program]:
     """What each script holds: the code of a question, of a result of its own, or of a claim."""
     return (block for block in runnable(chapter) if not isinstance(block, Visual))
 
 
-def _output(chapter: Chapter, part: Reveal | Claim) -> str:
+def _output(chapter: Chapter, part: Program) -> str:
     """What a script prints, as comments at its end."""
     try:
         found = run(part)

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from ..common.errors import refuse
-from .chapter import Chapter, Exercise
+from .chapter import Chapter, Exercise, files
 
 USUAL = Path("attention-course")  # the folder, if none is named
 CELL = "# %% "  # begins a cell of such a file, as in editors that run cells
@@ -26,9 +26,9 @@ def writing(folder: Path) -> Iterator[None]:
         raise refuse("learn", "it cannot be written", given, expected, "name another folder") from error
 
 
-def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> Path:
+def starts(folder: Path, exercise: Exercise) -> Path:
     """The learner's file of an exercise, written if there is none."""
-    return _new(folder / chapter.file_of(exercise), exercise.start)
+    return _new(folder / exercise.file_name, exercise.start)
 
 
 def combined(folder: Path, chapter: Chapter) -> Path:
@@ -65,7 +65,7 @@ def _new(path: Path, text: str) -> Path:
 def put_aside(folder: Path, chapter: Chapter) -> list[Path]:
     """Moves the files of a chapter into the folder `old`; the new places."""
     moved = []
-    for path in (folder / name for name in [*chapter.files, chapter.fast_file]):
+    for path in (folder / name for name in files([chapter])):
         if path.exists():
             target = folder / "old" / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}.py"
             target.parent.mkdir(exist_ok=True)

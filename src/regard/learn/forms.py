@@ -120,10 +120,6 @@ def _near(given: float, wanted: float, tolerance: float) -> bool:
     return given == wanted or (finite and abs(given - wanted) <= tolerance + 1e-12 * abs(wanted))
 
 
-def _judge_number(given: float, fields: Fields) -> Judged:
-    return _compared(fields, lambda each: _near(given, each, fields.get("tolerance", 0)))
-
-
 def _compared(fields: Fields, same: Callable[[Any], bool]) -> Judged:
     """Whether the right answer is the same as what was typed; if not, the explanation of the wrong answer that is, or
     of all others.
@@ -143,24 +139,20 @@ def _read_shape(text: str, fields: Fields) -> list[int]:
     return [int(size) for size in re.findall(r"\d+", text)]
 
 
-def _judge_shape(given: Sequence[int], fields: Fields) -> Judged:
-    return _compared(fields, lambda each: list(each) == list(given))
-
-
 # ---- a choice, and pairs ---------------------------------------------------------------------------------------------
 
 
-def _read_choice(text: str, fields: Fields) -> int:
-    count, typed = len(fields["choices"]), text.strip().rstrip(".)")
-    if not typed.isdecimal() or not 1 <= int(typed) <= count:
-        raise Unreadable(f"type the number of one of the answers, 1 to {count}")
-    return int(typed)
+def _read_one(text: str, count: int, what: str) -> int:
+    """The number of an answer or of a line."""
+    match = re.fullmatch(r"(?:line\s*)?(\d+)[.)]*", text.strip().lower())
+    if match is None or not 1 <= int(match[1]) <= count:
+        raise Unreadable(f"type the number of {what}, 1 to {count}")
+    return int(match[1])
 
 
 def _judge_choice(given: int, fields: Fields) -> Judged:
-    whys = (each.get("why", "") for number, each in enumerate(fields["choices"], 1) if number == given)
-    right = given == fields["answer"]
-    return Judged(right, "" if right else next(whys, ""))
+    whys = [each.get("why", "") for each in fields["choices"]]
+    return Judged(True) if given == fields["answer"] else Judged(False, "".join(whys[given - 1 : given]))
 
 
 def _read_pairs(text: str, fields: Fields) -> list[int]:
@@ -209,25 +201,12 @@ def _judge_table(given: Sequence[Sequence[float]], fields: Fields) -> Judged:
 
 def code_lines(fields: Fields) -> list[str]:
     """The lines of the code in which one is searched for."""
-    lines: list[str] = fields["code"].strip("\n").splitlines()
-    return lines
+    return str(fields["code"]).strip("\n").splitlines()
 
 
 def _lines(answer: int | list[int]) -> list[int]:
     """The lines that are accepted."""
     return answer if isinstance(answer, list) else [answer]
-
-
-def _read_line(text: str, fields: Fields) -> int:
-    count = len(code_lines(fields))
-    match = re.fullmatch(r"(?:line\s*)?(\d+)\.?", text.strip().lower())
-    if match is None or not 1 <= int(match[1]) <= count:
-        raise Unreadable(f"type the number of a line, 1 to {count}")
-    return int(match[1])
-
-
-def _judge_line(given: int, fields: Fields) -> Judged:
-    return _compared(fields, lambda each: given == each or given in _lines(each))
 
 
 # ---- a question as text ----------------------------------------------------------------------------------------------
@@ -348,7 +327,7 @@ FORMS: dict[str, Form] = {
         check=_check_number,
         how=lambda fields: "a number",
         read=lambda text, fields: _number(text),
-        judge=_judge_number,
+        judge=lambda given, fields: _compared(fields, lambda each: _near(given, each, fields.get("tolerance", 0))),
         shown=lambda fields: f"{fields['answer']:.15g}",
     ),
     "shape": Form(
@@ -357,14 +336,14 @@ FORMS: dict[str, Form] = {
         check=_check_shape,
         how=lambda fields: "a shape, such as 2, 10, 512",
         read=_read_shape,
-        judge=_judge_shape,
+        judge=lambda given, fields: _compared(fields, lambda each: list(each) == list(given)),
         shown=lambda fields: str(tuple(fields["answer"])),
     ),
     "choice": Form(
         required={"choices": LIST, "answer": int},
         check=_check_choice,
         how=lambda fields: f"1 to {len(fields['choices'])}",
-        read=_read_choice,
+        read=lambda text, fields: _read_one(text, len(fields["choices"]), "one of the answers"),
         judge=_judge_choice,
         shown=lambda fields: f"{fields['answer']}. {fields['choices'][fields['answer'] - 1]['text']}",
     ),
@@ -390,8 +369,8 @@ FORMS: dict[str, Form] = {
         optional={"wrong": LIST, "otherwise": WORDS},
         check=_check_line,
         how=lambda fields: "the number of a line",
-        read=_read_line,
-        judge=_judge_line,
+        read=lambda text, fields: _read_one(text, len(code_lines(fields)), "a line"),
+        judge=lambda given, fields: _compared(fields, lambda each: given == each or given in _lines(each)),
         shown=lambda fields: " or ".join(f"line {each}" for each in _lines(fields["answer"])),
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, returning
 from .checking.check import checked
 from .folder import USUAL, starts
 from .forms import FORMS, Judged, Unreadable, judge, options, right_answer
@@ -12,8 +12,6 @@ from .progress import changing, read
 from .running import installed, run
 from .screen import Screen, Stopped
 from .source import chapter_of
-
-BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
 
 
 class Lesson:
@@ -36,7 +34,7 @@ class Lesson:
             number = self.chapters[0].number if current is None else current
         return chapter_of(self.chapters, number)
 
-    def task(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:
+    def task(self, exercise: Exercise, path: Path) -> None:
         """What to do, and how to go on."""
         self.screen.heading(f"Exercise: {exercise.function}   (about {exercise.minutes} minutes)")
         self.screen.prose(exercise.task)
@@ -52,7 +50,7 @@ class Lesson:
         """Checks a file, notes the try, and shows what came out."""
         found = checked(chapter, exercise, path)
         with changing(self.folder) as progress:
-            progress.note_check(key_of(chapter, exercise), found.problem is None)
+            progress.note_check(exercise.key, found.problem is None)
         self.screen.checked(found, exercise)
         if found.problem is None and exercise.after:
             self.screen.prose(exercise.after)
@@ -95,7 +93,7 @@ class Lesson:
                 self.screen.prose(part.untitled)
                 self.screen.pause()
             case Question():
-                self._question(chapter, part)
+                self._question(part)
             case Reveal():
                 self._reveal(part)
             case Claim():
@@ -114,9 +112,8 @@ class Lesson:
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def _question(self, chapter: Chapter, question: Question) -> None:
-        key = key_of(chapter, question)
-        before = read(self.folder).answers.get(key)
+    def _question(self, question: Question) -> None:
+        before = read(self.folder).answers.get(question.key)
         if before:
             self.screen.prose(f"**The question was:** {question.ask}")
             self.screen.note(f"Your answer: {before['given'] or 'none'}")
@@ -124,7 +121,7 @@ class Lesson:
         self.screen.heading(question.title)
         given, judged = self._answered(question)
         with changing(self.folder) as progress:  # before the reveal
-            progress.answered(key, given, judged.right)
+            progress.answered(question.key, given, judged.right)
         if question.reveal:
             self._reveal(question.reveal)
         self._said(question, given, judged)
@@ -170,18 +167,15 @@ class Lesson:
 
     def _again(self, chapter: Chapter) -> None:
         """Questions of earlier chapters that were answered wrong come back."""
-        known = {key_of(each, question): question for each in self.chapters for question in each.questions}
-        answers = read(self.folder).answers
-        for key, noted in answers.items():
-            earlier = int(key.split("/")[0])
-            seen = {each["chapter"] for each in noted["again"]}
-            if noted["right"] or chapter.number - earlier not in BACK or chapter.number in seen or key not in known:
+        for question in returning(chapter, self.chapters):
+            noted = read(self.folder).answers.get(question.key)
+            if not noted or noted["right"] or chapter.number in {each["chapter"] for each in noted["again"]}:
                 continue
-            self.screen.heading(f"Again, from chapter {earlier}")
-            given, judged = self._answered(known[key])
+            self.screen.heading(f"Again, from chapter {question.chapter}")
+            given, judged = self._answered(question)
             with changing(self.folder) as progress:
-                progress.again(key, chapter.number, judged.right)
-            self._said(known[key], given, judged)
+                progress.again(question.key, chapter.number, judged.right)
+            self._said(question, given, judged)
 
     # ---- what runs ---------------------------------------------------------------------------------------------------
 
@@ -209,15 +203,15 @@ class Lesson:
         return not missing
 
     def _exercise(self, chapter: Chapter, exercise: Exercise) -> None:
-        if read(self.folder).passed(key_of(chapter, exercise)):
+        if read(self.folder).passed(exercise.key):
             return
-        path = starts(self.folder, chapter, exercise)
+        path = starts(self.folder, exercise)
         if path.read_text(encoding="utf-8", errors="replace") != exercise.start:
             if self.check_exercise(chapter, exercise, path):
                 self.screen.pause()
                 return
         else:
-            self.task(chapter, exercise, path)
+            self.task(exercise, path)
         if self.waits:
             raise Stopped
         if exercise.after:

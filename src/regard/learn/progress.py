@@ -12,22 +12,17 @@ from typing import Any
 
 from ..common.errors import refuse
 from ..common.files.output import lock, replacing, to_disk
-from .chapter import Chapter, Exercise, key_of
+from ..common.files.strict_json import Each, wrong
+from .chapter import Chapter, Exercise
 from .folder import writing
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
-ENTRIES: dict[str, Any] = {
-    "own": str,
-    "current": (int, type(None)),
-    "place": dict,
-    "answers": dict,
-    "exercises": dict,
-    "claims": dict,
-}
-FIELDS: dict[str, dict[str, Any]] = {
-    "answers": {"given": str, "right": bool, "again": list},
-    "exercises": {"tries": int, "hints": int, "shown": bool, "passed": (bool, str, type(None))},
-}  # what each entry of these holds, at least
+ANSWER = {"given": str, "right": bool, "at": str, "again": [object]}
+EXERCISE = {"tries": int, "hints": int, "shown": bool, "passed": (bool, str, None)}
+FORM = {
+    "version": int, "own": str, "current": (int, None), "place": Each(str), "answers": Each(ANSWER),
+    "exercises": Each(EXERCISE), "claims": Each(str),
+}  # fmt: skip
 WAIT = 10.0  # seconds for another terminal, which holds the lock for a few milliseconds
 
 
@@ -77,11 +72,11 @@ class Progress:
         if right and not noted["passed"]:
             noted["passed"] = "shown" if noted["shown"] else True
 
-    def note_shown(self, chapter: Chapter, exercise: Exercise, fix: str) -> None:
+    def note_shown(self, exercise: Exercise, fix: str) -> None:
         """Notes that the solution of an exercise was shown; raises Refused before the first try. fix: how to try"""
-        noted = self.exercise(key_of(chapter, exercise))
+        noted = self.exercise(exercise.key)
         if not noted["tries"]:
-            given = f"no check of {chapter.file_of(exercise)} so far"
+            given = f"no check of {exercise.file_name} so far"
             raise refuse("learn", "the solution is shown after a try", given, "at least one", fix)
         noted["shown"] = True
 
@@ -105,7 +100,7 @@ class Predictions:
 
 def predictions(progress: Progress, chapter: Chapter) -> Predictions:
     """What a learner predicted in a chapter."""
-    answers = [progress.answers.get(key_of(chapter, each)) for each in chapter.questions]
+    answers = [progress.answers.get(each.key) for each in chapter.questions]
     right = sum(bool(each and each["right"]) for each in answers)
     return Predictions(chapter.number, len(answers), sum(each is not None for each in answers), right)
 
@@ -115,12 +110,14 @@ def read(folder: Path) -> Progress:
     path = folder / NAME
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        problem = "" if isinstance(data, dict) and data.get("version") == VERSION else f"it is not of version {VERSION}"
     except (FileNotFoundError, NotADirectoryError):  # a file in place of the folder: writing to it raises Refused
         return Progress()
     except (ValueError, OSError) as error:
         problem = str(error)
-    else:
-        problem = _problem(data)
+    if not problem:
+        data = Progress().to_json() | data  # an older one has fewer entries
+        problem = "; ".join(reason.given for reason in wrong(data, FORM, "it"))
     if problem:
         raise refuse(
             "learn",
@@ -129,23 +126,7 @@ def read(folder: Path) -> Progress:
             f"the file that regard learn wrote, of version {VERSION}",
             "correct it, or move it away: the exercises stay, and the course begins anew",
         )
-    return Progress(**{name: data[name] for name in ENTRIES if name in data})
-
-
-def _problem(data: Any) -> str:
-    """What regard does not write: another version, or the first entry of another type; or ""."""
-    if not isinstance(data, dict) or data.get("version") != VERSION:
-        return f"it is not of version {VERSION}"
-    for name, kinds in ENTRIES.items():
-        if name in data and not isinstance(data[name], kinds):
-            return f"{name} is {data[name]!r}"
-    for name, fields in FIELDS.items():
-        for key, entry in data.get(name, {}).items():
-            if not isinstance(entry, dict) or not all(
-                isinstance(entry.get(each), kinds) for each, kinds in fields.items()
-            ):
-                return f"{name}, {key}: {entry!r}"
-    return ""
+    return Progress(**{name: data[name] for name in vars(Progress())})
 
 
 @contextlib.contextmanager

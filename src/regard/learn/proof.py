@@ -18,7 +18,7 @@ from .checking.check import Checker
 from .checking.problem import Problem
 from .forms import FORMS
 from .running import execute, installed, run
-from .source import CHAPTERS, read_chapter
+from .source import chapters, read_chapter
 
 COLUMNS = 78  # of what a reveal prints, and of blocks that are shown as they are
 LINES = 25  # of a section of text
@@ -119,7 +119,7 @@ def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Found]:
 
 def _problem(checker: Checker, code: str) -> Problem | None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, checker.chapter.file_of(checker.exercise))
+        path = Path(folder, checker.exercise.file_name)
         path.write_text(code, encoding="utf-8")
         return checker.checked(path).problem
 
@@ -131,7 +131,7 @@ def _words(problem: Problem) -> str:
 def main() -> None:
     """Prints what was run, in order, on all cores; the exit status is 1 if something is wrong."""
     failed = False
-    read = [read_chapter(path) for path in [*map(Path, sys.argv[1:])] or sorted(CHAPTERS.glob("*.md"))]
+    read = [read_chapter(Path(path)) for path in sys.argv[1:]] or chapters()
     parts = [(chapter, part) for chapter in read for part in chapter.parts]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for (chapter, part), found in zip(parts, pool.map(_proved, *zip(*parts))):

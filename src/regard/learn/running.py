@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from multiprocessing import get_context
 from typing import Any
 
 from ..common.web.visuals import given
-from .chapter import Chapter, Claim, Part, Question, Reveal, Visual
+from .chapter import Chapter, Claim, Part, Program, Question, Reveal, Visual
 
-Block = Reveal | Claim | Visual
+AT_ONCE = 2  # processes that run blocks
 
 # What a block may need: the packages, and what installs them.
 NEEDS = {
@@ -44,18 +45,18 @@ def installed(needs: str) -> str:
     return "" if all(importlib.util.find_spec(name) for name in packages) else command
 
 
-def runnable(chapter: Chapter) -> Iterator[Block]:
+def runnable(chapter: Chapter) -> Iterator[Program]:
     """The blocks of a chapter that run; the reveal of a question has the question's name."""
     part: Part
     for part in chapter.parts:
         match part:
             case Question(reveal=Reveal() as shown):
                 yield shown
-            case Reveal() | Claim() | Visual():
+            case Program():
                 yield part
 
 
-def run(block: Block) -> Recorded:
+def run(block: Program) -> Recorded:
     """Runs one block. Raises Refused if the data of a visual are not what its kind draws."""
     missing = installed(block.needs)
     if missing:
@@ -70,18 +71,27 @@ def run(block: Block) -> Recorded:
     return Recorded(text)
 
 
-def record(chapters: Sequence[Chapter], workers: int = 2) -> dict[tuple[int, str], Recorded]:
-    """What each block of the chapters gives, by the number of the chapter and its name. Raises what the code raises."""
-    blocks = [(chapter.number, block) for chapter in chapters for block in runnable(chapter)]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        found = pool.map(run, [block for _, block in blocks])
-        return {(number, block.name): each for (number, block), each in zip(blocks, found)}
+Results = Mapping[str, Recorded]  # of the blocks of a chapter, by name
 
 
-def execute(block: Block) -> tuple[dict[str, Any], str]:
+def record(chapters: Sequence[Chapter]) -> list[Results]:
+    """What the blocks of each chapter give. Raises what the code raises."""
+    blocks = [list(runnable(chapter)) for chapter in chapters]
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool:
+        found = pool.map(run, chain(*blocks))
+        return [{block.name: each for block, each in zip(own, found)} for own in blocks]
+
+
+def execute(block: Program) -> tuple[dict[str, Any], str]:
     """The variables that the code of a block leaves, and what it printed."""
     names: dict[str, Any] = {"__name__": block.name}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(block.code, f"<{block.name}>", "exec", dont_inherit=True), names)
+        executed(block.code, f"<{block.name}>", names)
     return names, printed.getvalue()
+
+
+def executed(code: str, where: str, names: dict[str, Any]) -> dict[str, Any]:
+    """The names after running code, which is compiled as a file of its own."""
+    exec(compile(code, where, "exec", dont_inherit=True), names)
+    return names

@@ -22,11 +22,8 @@ from .forms import FORMS
 
 CHAPTERS = Path(__file__).parent / "chapters"
 WHERE = "chapter"
-EXERCISE: dict[str, type] = {
-    "file": str, "function": str, "minutes": int, "task": str, "shape": str, "hints": list, "computes": str,
-    "mistakes": list, "tests_of": str, "conform": int,
-}  # fmt: skip
-REQUIRED = ("file", "function", "task", "hints")
+REQUIRED = {"file": str, "function": str, "task": str, "hints": list}  # fields of an exercise
+OPTIONAL = {"minutes": int, "shape": str, "computes": str, "mistakes": list, "tests_of": str, "conform": int}
 COMPUTED = ("scores", "weights", "out", "allowed", "lse")
 ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
 TYPES = {"str": "a text", "list": "a list"}
@@ -94,6 +91,7 @@ class _Reader:
 
     def chapter(self, text: str) -> Chapter:
         fields, body, first = head(text, self.problems)
+        self.number = fields["number"]
         parts = self._parts(list(blocks(body, first, self.problems)))
         sittings = 1 + sum(isinstance(part, Text) and part.after_break for part in parts)
         if fields["minutes"] and len(fields["minutes"]) != sittings:
@@ -101,7 +99,7 @@ class _Reader:
             self.problem(1, what, f"{sittings}: there are {sittings - 1} breaks", fix)
         if self.problems.reasons:
             raise Refused(WHERE, sorted(self.problems.reasons, key=_line))
-        return Chapter(fields["number"], fields["title"], tuple(fields["minutes"]), tuple(parts), self.path)
+        return Chapter(self.number, fields["title"], tuple(fields["minutes"]), tuple(parts), self.path)
 
     def _parts(self, found: list[Block]) -> list[Part]:
         for block in found:
@@ -112,11 +110,11 @@ class _Reader:
         for number, block in enumerate(found):
             match block.kind:
                 case "":
-                    parts.append(Text(f"text-{number + 1}", block.line, block.covers, block.text, block.after_break))
+                    parts.append(Text(f"text-{number + 1}", block.line, self.number, block.text, block.after_break))
                 case "toml prediction" | "toml question":
                     parts.append(self._question(block))
                 case "python reveal" if block.name not in questions:
-                    parts.append(_reveal(block))
+                    parts.append(self._reveal(block))
                 case "toml exercise":
                     parts.append(self._exercise(block))
                 case "python claim":
@@ -144,6 +142,9 @@ class _Reader:
                 self.problem(part.line, what, "names that are unique in a chapter", fix)
             seen.add(part.name)
 
+    def _reveal(self, block: Block) -> Reveal:
+        return Reveal(block.name, block.line, self.number, block.text, block.needs)
+
     # ---- questions ---------------------------------------------------------------------------------------------------
 
     def _question(self, block: Block) -> Question:
@@ -158,10 +159,9 @@ class _Reader:
             for wrong in form.check(fields):
                 self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
         reveals = self.own["python reveal", block.name]
-        reveal = _reveal(reveals[0]) if reveals else None
-        covers = block.covers + (reveal.covers if reveal else ())
+        reveal = self._reveal(reveals[0]) if reveals else None
         predicts = block.kind == "toml prediction"
-        return Question(block.name, block.line, covers, str(ask), str(name), fields, predicts, reveal)
+        return Question(block.name, block.line, self.number, str(ask), str(name), fields, predicts, reveal)
 
     def _fields(
         self, block: Block, fields: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]
@@ -186,8 +186,7 @@ class _Reader:
 
     def _exercise(self, block: Block) -> Exercise:
         fields = toml(block.line, block.text, self.problems)
-        required = {name: EXERCISE[name] for name in REQUIRED}
-        if self._fields(block, fields, required, EXERCISE):
+        if self._fields(block, fields, REQUIRED, OPTIONAL):
             self._exercise_fields(block, fields)
         code = {}
         for part in ("start", "solution", "cases", "result"):
@@ -202,12 +201,12 @@ class _Reader:
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
-            if name in EXERCISE
+            if name in REQUIRED | OPTIONAL
         }
         return Exercise(
             block.name,
             block.line,
-            block.covers,
+            self.number,
             needs=block.needs,
             laws=tuple((self._says(each), each.text) for each in self.own["python law", block.name]),
             wrong=self._wrong(wrong),
@@ -243,11 +242,11 @@ class _Reader:
             self.problem(block.line, what, f"def {function}(…)", "use the name of the exercise")
 
     def _says(self, block: Block) -> str:
-        said = ast.get_docstring(ast.parse(block.text))
+        said = _said(block.text)[""]
         if not said:
             expected = "a doc string that says the law"
             self.problem(block.line, f"a law of {block.name} has no words", expected, "begin with one")
-        return " ".join((said or "").split())
+        return said
 
     def _wrong(self, found: list[Block]) -> tuple[WrongAnswer, ...]:
         """The wrong answers of an exercise. One of those with the same name has to explain it, or the catalog."""
@@ -280,7 +279,7 @@ class _Reader:
             expected = "a line 'holds if: …' in the doc string if, and only if, the outcome is 'holds if'"
             self.problem(line, f"the condition of {name}", expected, "correct one of them")
         condition, source = said.get("holds if", ""), said.get("source", "")
-        return Claim(name, line, block.covers, said[""], condition, source, outcome, block.text, block.needs)
+        return Claim(name, line, self.number, block.text, block.needs, said[""], condition, source, outcome)
 
     # ---- visuals -----------------------------------------------------------------------------------------------------
 
@@ -294,11 +293,7 @@ class _Reader:
         if kind not in KINDS:
             fix = did_you_mean(kind, sorted(KINDS))
             self.problem(line, f"{name} is a visual of kind {kind!r}", f"```python visual {name} KIND", fix)
-        return Visual(name, line, block.covers, kind, caption, block.text, block.needs)
-
-
-def _reveal(block: Block) -> Reveal:
-    return Reveal(block.name, block.line, block.covers, block.text, block.needs)
+        return Visual(name, line, self.number, block.text, block.needs, kind, caption)
 
 
 def _near(name: str, exercises: set[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..common.errors import Refused, refuse
 from ..common.text.units import counted
-from .chapter import Chapter, Exercise, files, key_of
+from .chapter import Chapter, Exercise, files
 from .checking.check import checked
 from .checking.problem import Problem
 from .folder import starts_of_all
@@ -69,13 +69,13 @@ class Learner:
 def grades(
     folders: Sequence[Path],
     chapters: Sequence[Chapter],
-    update: Callable[[int, int], None] = lambda done, of: None,
+    update: Callable[[int], object] = lambda done: None,
     course: Sequence[Chapter] = (),
 ) -> list[Learner]:
     """The grades of folders, in their order. Copies of the files are run in processes of their own: the folders are not
     changed.
 
-    update: is called with the number of exercises that are graded, and that of all · course: all chapters, if only some
+    update: is called with the number of exercises that are graded · course: all chapters, if only some
     of them are graded. Raises Refused, with all reasons, if a folder does not exist.
     """
     missing = [f"{each} is a file" if each.exists() else str(each) for each in folders if not each.is_dir()]
@@ -92,9 +92,9 @@ def grades(
     ]
     found: list[Grade] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each check waits for a process
-        for grade in pool.map(lambda each: _grade(*each), every):
+        for grade in pool.map(_grade, *zip(*every)):
             found.append(grade)
-            update(len(found), len(every))
+            update(len(found))
     count = len(every) // len(folders)
     return [
         Learner(
@@ -134,7 +134,7 @@ def _strange(folder: Path, known: Collection[str]) -> str:
 
 
 def _grade(folder: Path, progress: Progress, chapter: Chapter, exercise: Exercise) -> Grade:
-    noted = progress.exercise(key_of(chapter, exercise))
+    noted = progress.exercise(exercise.key)
     begun = Grade(chapter.number, exercise.name, tries=noted["tries"], hints=noted["hints"], shown=noted["shown"])
     best = begun
     for path, start in _files(folder, chapter, exercise):
@@ -177,7 +177,7 @@ def _checked(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None
 
 def _files(folder: Path, chapter: Chapter, exercise: Exercise) -> list[tuple[Path, str]]:
     """Where an exercise may be solved, and what the file holds at first: its own, and the one of `--fast`."""
-    own = [(folder / chapter.file_of(exercise), exercise.start)]
+    own = [(folder / exercise.file_name, exercise.start)]
     if exercise.tests_of:
         return own
     return [*own, (folder / chapter.fast_file, starts_of_all(chapter))]

@@ -79,7 +79,7 @@ def test_every_question_is_judged_alike(judging, read):
         return error ? null : FORMS[question.form].judge(answer, question.fields);
     }"""
     for question in read.questions:
-        form, data = FORMS[question.form], question_data(read, question)
+        form, data = FORMS[question.form], question_data(question)
         for text, given in typed(question, rng):
             shown = judging.evaluate(judge, [data, given])
             try:

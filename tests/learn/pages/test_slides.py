@@ -91,7 +91,7 @@ def chapter(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(chapter):
-    return slides_page(chapter, {(chapter.number, block.name): run(block) for block in runnable(chapter)})
+    return slides_page(chapter, {block.name: run(block) for block in runnable(chapter)})
 
 
 @pytest.fixture

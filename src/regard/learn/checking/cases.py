@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..chapter import Exercise
+from ..running import executed
 
 Case = dict[str, Any]
 
@@ -36,7 +37,7 @@ def cases_of(exercise: Exercise) -> list[Case]:
         names["torch"] = importlib.import_module("torch")
         names["filled"] = filled
     with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(exercise.cases, f"cases of {exercise.name}", "exec", dont_inherit=True), names)
+        executed(exercise.cases, f"cases of {exercise.name}", names)
     return found
 
 

@@ -85,25 +85,21 @@ class Checker:
             reply = self._reply(self.child, seconds, where, "step", *step)
             if reply is None:
                 continue
-            problem = Problem.from_json(reply)
-            if problem.kind in ("raises", "shape", "law", "value"):
+            if reply["kind"] in ("raises", "shape", "law", "value"):
                 with contextlib.suppress(_Stopped):  # code that does not return in another case has its problem already
-                    explained = self._reply(self.child, 3 * self._step, self.exercise.function, "explain")
-                    problem = Problem.from_json(explained)
-            raise _Stopped(problem)
-        printed: str = self._reply(self.child, STEP, "the check", "printed")
-        return printed
+                    reply = self._reply(self.child, 3 * self._step, self.exercise.function, "explain")
+            raise _Stopped(Problem.from_json(reply))
+        return self._reply(self.child, STEP, "the check", "printed")
 
     def _opened(self, child: Child) -> int:
         """How many cases there are. The code of the chapter runs, which may be a teacher's own and fail."""
         opening = "open", str(self.chapter.path.resolve()), self.exercise.name
         try:
-            count: int = self._reply(child, OPENING, "the check", *opening)
+            return self._reply(child, OPENING, "the check", *opening)
         except _Stopped as stopped:
             why = last_lines(child.tail, 1) or stopped.problem.what
             what = f"the chapter's own cases or solution fail: {why}; run python -m regard.learn.proof"
             raise _Stopped(Problem("chapter", f"{what} {self.chapter.path}")) from None
-        return count
 
     @property
     def _step(self) -> float:

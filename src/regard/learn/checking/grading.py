@@ -28,6 +28,7 @@ from ...common.errors import did_you_mean
 from ...sandbox.foreign import one_line, said
 from ..chapter import Exercise
 from ..folder import until_cell_ends
+from ..running import executed
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single
 from .problem import Problem
 
@@ -77,12 +78,6 @@ def printing(most: int = 0) -> Iterator[Printed]:
             os._exit(0)
 
 
-def executed(code: str, where: str, names: dict[str, Any]) -> dict[str, Any]:
-    """The names after running code, which is compiled as a file of its own."""
-    exec(compile(code, where, "exec", dont_inherit=True), names)
-    return names
-
-
 @dataclass(frozen=True)
 class Failed:
     """A case that raised an error. kind: its type · words: type and message"""
@@ -130,7 +125,6 @@ class Grading:
             results = [self._result(self.right, copy.deepcopy(case)) for case in self.cases]
         self.wanted = [plain(result) for result in results]
         self._arrays = all(isinstance(result, np.ndarray) for result in results)
-        self._wrong: dict[tuple[int, int], Any] = {}
         self.printed: list[str] = []
 
     @property
@@ -240,16 +234,7 @@ class Grading:
         """The function that code of the chapter defines."""
         with printing():
             names = executed(code, f"{where} of {self.exercise.name}", {"__name__": MODULE})
-        function: Callable[..., Any] = names[self.exercise.function]
-        return function
-
-    def wrong(self, index: int, number: int) -> Any:
-        """The outcome of a wrong answer of the chapter for a case."""
-        if (index, number) not in self._wrong:
-            wrong = self.exercise.wrong[index]
-            function = self.defined(wrong.code, wrong.mistake)
-            self._wrong[index, number] = self.outcome(function, self.cases[number])
-        return self._wrong[index, number]
+        return names[self.exercise.function]
 
     def _result(self, function: Any, arguments: Case) -> Any:
         """What is compared: the value of the function, or what the chapter's block leaves in `result`."""

@@ -37,7 +37,7 @@ def explained(problem: Problem, grading: Grading) -> Problem:
     exercise = grading.exercise
     if all(agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()):
         return problem  # all results are right: a law alone found what is wrong
-    matching = [each.mistake for at, each in enumerate(exercise.wrong) if _does_the_same(grading, at, seen)]
+    matching = [each.mistake for each in exercise.wrong if _does_the_same(grading, each, seen)]
     names, alike = _by_law(grading, seen, pairs=not matching)
     if len(names) == 1:
         matching += [*names, *alike]
@@ -77,13 +77,14 @@ def _observed(grading: Grading) -> dict[int, Any]:
     return seen
 
 
-def _does_the_same(grading: Grading, index: int, seen: Seen) -> bool:
+def _does_the_same(grading: Grading, wrong: WrongAnswer, seen: Seen) -> bool:
     """Whether a wrong answer does what the learner's code does. Errors are alike if their types are; if nothing else is
     known of the learner's code, their messages must be equal, too.
     """
+    function = grading.defined(wrong.code, wrong.mistake)
     silent = all(isinstance(each, Failed) for each in seen.values())
     for number, each in seen.items():
-        other = grading.wrong(index, number)
+        other = grading.outcome(function, grading.cases[number])
         if isinstance(each, Failed) and isinstance(other, Failed):
             if each.kind != other.kind or (silent and each.words != other.words):
                 return False
@@ -111,7 +112,7 @@ def result(step: str, call: Call, arguments: Arguments, like: np.ndarray) -> np.
     """A step of attention with these arguments, in the shape of the right result; NaN without a result."""
     with np.errstate(all="ignore"):
         try:
-            array: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+            array = getattr(forward(arguments, call.q, call.k, call.v), step)
         except (ArithmeticError, ValueError):
             return np.full(like.shape, np.nan)
     if array.size == like.size:

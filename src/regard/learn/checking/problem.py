@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..chapter import Exercise
@@ -28,13 +28,9 @@ class Problem:
     fix: str = ""
     printed: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """As types of JSON."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Problem:
-        """From `to_json`."""
+        """From the fields as types of JSON."""
         lists = {name: tuple(data[name]) for name in ("details", "mistakes", "alike")}
         return cls(**{**data, **lists})
 

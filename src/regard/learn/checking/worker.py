@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,11 @@ class _Check:
 
     def step(self, name: str, *given: Any) -> dict[str, Any] | None:
         self.problem = getattr(self.grading, name)(*given)
-        return None if self.problem is None else self.problem.to_json()
+        return None if self.problem is None else asdict(self.problem)
 
     def explain(self) -> dict[str, Any]:
         assert self.problem is not None
-        return explained(self.problem, self.grading).to_json()
+        return asdict(explained(self.problem, self.grading))
 
     def printed(self) -> str:
         return "".join(self.grading.printed)[:KEPT]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
 from typing import Any
 
 from ...common.web.visuals.kinds import plain
-from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from ..forms import FORMS, code_lines, right_answer
-from ..running import Recorded
+from ..running import Recorded, Results
 from .prose import code, inline, prose
 
 CHOICES = ("It holds.", "It holds on a condition.", "It fails.")
@@ -17,14 +16,13 @@ BUTTONS = (
     '<p class="buttons"><button type="submit">Answer</button> '
     '<button type="button" class="skip">Show the answer</button></p><p class="unread" role="alert"></p>'
 )
-Results = Mapping[tuple[int, str], Recorded]  # what was recorded; empty where the server runs the code on request
 
 
 def body(chapter: Chapter, results: Results) -> str:
-    """The elements of all parts."""
+    """The elements of all parts. results: what was recorded; nothing where the server runs the code on request"""
     # A text that has nothing but the title of the chapter is left out: the page has it above.
-    empty = [part for part in chapter.parts if isinstance(part, Text) and not prose(part.text).strip()]
-    return "\n".join(_part(chapter, part, results) for part in chapter.parts if part not in empty)
+    empty = [part for part in chapter.parts if isinstance(part, Text) and not part.untitled.strip()]
+    return "\n".join(_part(part, results) for part in chapter.parts if part not in empty)
 
 
 def data(chapter: Chapter, results: Results) -> dict[str, Any]:
@@ -32,28 +30,28 @@ def data(chapter: Chapter, results: Results) -> dict[str, Any]:
     return {
         "number": chapter.number,
         "title": chapter.title,
-        "questions": {part.name: question_data(chapter, part) for part in chapter.questions},
+        "questions": {part.name: question_data(part) for part in chapter.questions},
         "exercises": {part.name: {"hints": len(part.hints)} for part in chapter.exercises},
         "claims": {part.name: {"outcome": part.outcome} for part in chapter.claims},
         "visuals": {
-            part.name: {"kind": part.kind, "data": result_of(chapter, part.name, results).data}
+            part.name: {"kind": part.kind, "data": results.get(part.name, Recorded()).data}
             for part in chapter.parts
             if isinstance(part, Visual)
         },
     }
 
 
-def question_data(chapter: Chapter, question: Question) -> dict[str, Any]:
+def question_data(question: Question) -> dict[str, Any]:
     """A question as the script judges it."""
     fields = {name: plain(value) for name, value in question.fields.items()}
-    return {"key": key_of(chapter, question), "form": question.form, "fields": fields, "shown": right_answer(question)}
+    return {"key": question.key, "form": question.form, "fields": fields, "shown": right_answer(question)}
 
 
-def _part(chapter: Chapter, part: Part, results: Results) -> str:
-    found = result_of(chapter, part.name, results)
+def _part(part: Part, results: Results) -> str:
+    found = results.get(part.name, Recorded())
     match part:
         case Text():
-            kind, inner = "text", prose(part.text)
+            kind, inner = "text", prose(part.untitled)
         case Question():
             kind, inner = "question predict" if part.predicts else "question", _question(part, found)
         case Reveal():
@@ -61,18 +59,13 @@ def _part(chapter: Chapter, part: Part, results: Results) -> str:
         case Claim():
             kind, inner = "claim", _claim(part, found)
         case Exercise():
-            kind, inner = "exercise", _exercise(chapter, part)
+            kind, inner = "exercise", _exercise(part)
         case Visual():
             kind, inner = "figure", figure(part, found)
     return f'<section class="part {kind}" id="{part.name}">\n{inner}\n</section>'
 
 
-def result_of(chapter: Chapter, name: str, results: Results) -> Recorded:
-    """What a block gave; nothing where it is not known."""
-    return results.get((chapter.number, name), Recorded())
-
-
-def code_and_output(block: Reveal | Claim, found: Recorded) -> str:
+def code_and_output(block: Program, found: Recorded) -> str:
     """Code, and what it printed."""
     return f"{code(block.code.strip())}\n{printed(found)}"
 
@@ -96,14 +89,11 @@ def answer(question: Question, style: str) -> str:
     return f'<p class="{style}">The answer is {html.escape(right_answer(question))}.</p>{right}'
 
 
-def again(chapter: Chapter, question: Question) -> str:
+def again(question: Question) -> str:
     """A question that comes back in a later chapter, without the code that answers it."""
-    name = f"again-{chapter.number}-{question.name}"
-    form = _form(question, name, f'<h2 id="{name}-title">Again, from chapter {chapter.number}</h2>', "")
-    return (
-        f'<section class="part question again" id="{name}" data-key="{key_of(chapter, question)}" hidden>\n'
-        f"{form}</section>"
-    )
+    name = f"again-{question.chapter}-{question.name}"
+    form = _form(question, name, f'<h2 id="{name}-title">Again, from chapter {question.chapter}</h2>', "")
+    return f'<section class="part question again" id="{name}" data-key="{question.key}" hidden>\n{form}</section>'
 
 
 def _form(question: Question, name: str, heading: str, ran: str) -> str:
@@ -171,8 +161,8 @@ def _claim(claim: Claim, found: Recorded) -> str:
     )
 
 
-def _exercise(chapter: Chapter, exercise: Exercise) -> str:
-    file = chapter.file_of(exercise)
+def _exercise(exercise: Exercise) -> str:
+    file = exercise.file_name
     hints = "\n".join(
         f'<details class="hint"><summary>Hint {number} of {len(exercise.hints)}</summary>{prose(hint)}</details>'
         for number, hint in enumerate(exercise.hints, 1)

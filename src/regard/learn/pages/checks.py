@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ...common.errors import Refused
-from ..chapter import Chapter, Exercise, files, key_of
+from ..chapter import Chapter, Exercise, files
 from ..checking.check import Checker
 from ..checking.problem import Message, message
 from ..folder import saved
@@ -36,7 +36,6 @@ class Checks:
         self._waiting: dict[str, Entry] = {}  # in the order of their saves; a file that is saved again waits once
         self._checking = ""
         self._checker: Checker | None = None
-        self._listeners: set[Callable[[], object]] = set()
         self._change = threading.Condition()
         self._over = threading.Event()
         self._threads = [
@@ -53,7 +52,6 @@ class Checks:
         """Ends both threads, and a check that runs."""
         self._over.set()
         with self._change:
-            self._change.notify_all()
             child = self._checker.child if self._checker else None
         if child is not None:
             child.kill()
@@ -62,8 +60,7 @@ class Checks:
     def check(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:
         """Requests a check of a file."""
         with self._change:
-            self._waiting[key_of(chapter, exercise)] = (chapter, exercise, path)
-            self._change.notify_all()
+            self._waiting[exercise.key] = (chapter, exercise, path)
         self._tell()
 
     def state(self) -> dict[str, Any]:
@@ -72,27 +69,15 @@ class Checks:
             checking = [*([self._checking] if self._checking else []), *self._waiting]
             return {"version": self.version, "results": dict(self.results), "checking": checking}
 
-    @contextmanager
-    def listening(self, wake: Callable[[], object]) -> Iterator[None]:
-        """Inside, `wake` is called, from any thread, whenever the version has grown, and at the end."""
+    def wait(self, known: int, seconds: float) -> None:
+        """Returns when there is another version than the known one, at the end, or after some seconds."""
         with self._change:
-            self._listeners.add(wake)
-        try:
-            yield
-        finally:
-            with self._change:
-                self._listeners.discard(wake)
-
-    @property
-    def over(self) -> bool:
-        """Whether the server ends."""
-        return self._over.is_set()
+            self._change.wait_for(lambda: self.version != known or self._over.is_set(), seconds)
 
     def _tell(self) -> None:
         with self._change:
             self.version += 1
-            for wake in self._listeners:
-                wake()
+            self._change.notify_all()
 
     # ---- saves -------------------------------------------------------------------------------------------------------
 
@@ -163,7 +148,7 @@ class Checks:
                 return None
             try:
                 with changing(self.folder) as progress:
-                    progress.note_check(key_of(checker.chapter, exercise), result.problem is None)
+                    progress.note_check(exercise.key, result.problem is None)
             except Refused as refused:  # the result is shown, too, where it cannot be kept
                 unnoted = f"This result could not be noted. {_because(refused)}"
             found = message(result, exercise)
@@ -171,7 +156,7 @@ class Checks:
             found = Message(False, f"{exercise.function}: not checked", what=_because(refused))
         except OSError as error:  # the file is removed, or cannot be read
             found = Message(False, f"{exercise.function}: not checked", what=f"{path}: {error.strerror}")
-        return asdict(found) | {"file": path.name, "unnoted": unnoted}
+        return asdict(found) | {"unnoted": unnoted}
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

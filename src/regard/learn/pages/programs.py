@@ -6,6 +6,7 @@ Such a process answers with the service of this module.
 from __future__ import annotations
 
 import json
+import queue
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,10 +16,9 @@ from typing import Any
 from ...common.errors import Refused, refuse
 from ...sandbox.child import Child, Lost
 from ..chapter import Chapter
-from ..running import Recorded, run, runnable
+from ..running import AT_ONCE, Recorded, run, runnable
 from ..source import read_chapter
 
-AT_ONCE = 2  # for the server, which lets no more of its threads run programs
 SECONDS = 180.0  # for one block; the slowest of the course trains a model
 MOST = 1 << 26  # bytes of what a block gives
 
@@ -29,9 +29,10 @@ class Programs:
     def __init__(self) -> None:
         self._given: dict[tuple[int, str], Recorded] = {}
         self._turns: dict[tuple[int, str], threading.Lock] = {}
-        self._idle: list[Child] = []
-        self._busy: set[Child] = set()
-        self._state = threading.Lock()
+        self._started: list[Child] = []
+        self._free: queue.SimpleQueue[Child | None] = queue.SimpleQueue()  # None: a process that has to be started
+        for _ in range(AT_ONCE):
+            self._free.put(None)
         self._closed = False
 
     def run(self, chapter: Chapter, name: str) -> Recorded:
@@ -44,41 +45,36 @@ class Programs:
 
     def close(self) -> None:
         """Ends all processes."""
-        with self._state:
-            self._closed = True
-            for child in self._busy:  # a thread that waits for one of these sees that it has ended
-                child.kill()
-            idle, self._idle = self._idle, []
-        for child in idle:
-            _end(child)
+        self._closed = True
+        for child in self._started:
+            if child.end.alive:
+                child.kill()  # a thread that waits for it sees that it has ended
+        for idle in [self._free.get() for _ in range(AT_ONCE)]:
+            if idle:
+                idle.end()
+                idle.close()
+            self._free.put(None)
 
     def _run(self, chapter: Chapter, name: str) -> Recorded:
-        with self._state:
-            if self._closed:
-                raise refuse("learn", "the server is ending", "a program", "nothing", "start it again")
-            child = self._idle.pop() if self._idle else Child("regard.learn.pages.programs")
-            self._busy.add(child)
         request = json.dumps([str(chapter.path.resolve()), name]).encode()
+        child = self._free.get()
         try:
-            reply: dict[str, Any] = json.loads(child.exchange(request, SECONDS, MOST))
+            if child is None:
+                child = Child("regard.learn.pages.programs")
+                self._started.append(child)
+            if self._closed:
+                child.kill()
+            reply = json.loads(child.exchange(request, SECONDS, MOST))
         except Lost as lost:
             raise _failed(chapter, name, str(lost)) from None
         finally:
-            with self._state:
-                self._busy.discard(child)
-                goes_on = child.end.alive and not self._closed
-                if goes_on:
-                    self._idle.append(child)
-            if not goes_on:
-                _end(child)
+            if child and not child.end.alive:
+                child.close()
+                child = None
+            self._free.put(child)
         if "error" in reply:
             raise _failed(chapter, name, reply["error"])
         return Recorded(**reply)
-
-
-def _end(child: Child) -> None:
-    child.end()
-    child.close()
 
 
 def _failed(chapter: Chapter, name: str, why: str) -> Exception:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-import re
 from typing import TYPE_CHECKING
 
 from ...common.optional import requires_extra
@@ -12,13 +11,10 @@ from ...common.optional import requires_extra
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-COMMENT = re.compile(r"^<!--.*?-->\s*$", re.M)
-TITLE = re.compile(r"^# .*\n", re.M)
-
 
 def prose(markdown: str) -> str:
-    """Paragraphs, lists, tables and blocks. The title of the chapter and comments are left out."""
-    return _reader().render(COMMENT.sub("", TITLE.sub("", markdown, count=1)))
+    """Paragraphs, lists, tables and blocks."""
+    return _reader().render(markdown)
 
 
 def inline(markdown: str) -> str:
@@ -35,7 +31,7 @@ def code(text: str, language: str = "python") -> str:
 def _reader() -> MarkdownIt:
     with requires_extra("learn --serve and --site", "learn"):
         from markdown_it import MarkdownIt
-    reader = MarkdownIt("commonmark", {"html": False, "typographer": False}).enable("table")
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     reader.add_render_rule("fence", lambda _, tokens, at, *__: _fence(tokens[at].content, tokens[at].info or "text"))
     reader.add_render_rule("code_block", lambda _, tokens, at, *__: code(tokens[at].content, "text"))
     reader.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>')
@@ -51,8 +47,6 @@ def _fence(text: str, kind: str) -> str:
 
 
 def _marked(text: str, language: str) -> str:
-    if language == "text":
-        return html.escape(text, quote=False)
     with requires_extra("learn --serve and --site", "learn"):
         from pygments import highlight
         from pygments.formatters import HtmlFormatter

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...common.errors import refuse
-from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
+from ...common.files.strict_json import wrong
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part
 from ..folder import add_note, place_in, starts
 from ..forms import Unreadable, judge
 from ..progress import Progress, changing, read
-from ..running import Recorded, runnable
+from ..running import runnable
 from .checks import Checks
 from .programs import Programs
 
 PART: dict[str, type] = {"chapter": int, "name": str}
 FIELDS: dict[str, dict[str, type]] = {
     "run": PART,
-    "visual": PART,
     "answer": {"key": str, "given": str},
     "again": {"key": str, "given": str, "chapter": int},
     "claim": {**PART, "given": str},
@@ -30,7 +30,6 @@ FIELDS: dict[str, dict[str, type]] = {
     "note": {**PART, "text": str},
     "place": PART,
 }  # what each request holds, no less and no more
-SLOW = ("run", "visual")  # these run code of the course
 LONGEST = 4000  # characters of an answer, and of a note
 
 Kind = TypeVar("Kind", bound=Part)
@@ -43,7 +42,7 @@ class Requests:
     def __init__(self, folder: Path, chapters: Sequence[Chapter], programs: Programs, checks: Checks):
         self.folder, self.programs, self.checks = folder, programs, checks
         self.chapters = {chapter.number: chapter for chapter in chapters}
-        self.questions = {key_of(chapter, each): each for chapter in chapters for each in chapter.questions}
+        self.questions = {each.key: each for chapter in chapters for each in chapter.questions}
 
     def answer(self, what: str, body: bytes) -> Answer:
         """The answer to one of FIELDS, as types of JSON. Raises Refused for all that is not understood."""
@@ -53,8 +52,7 @@ class Requests:
             if number not in self.chapters:
                 raise _unknown("chapter", str(number))
             given["chapter"] = self.chapters[number]
-        ask: Callable[..., Answer] = getattr(self, f"_{what}")
-        return ask(**given)
+        return getattr(self, f"_{what}")(**given) or {}
 
     def learner(self) -> Answer:
         """What a page knows of the learner: progress, results of checks, the folder."""
@@ -63,15 +61,11 @@ class Requests:
     # ---- what runs ---------------------------------------------------------------------------------------------------
 
     def _run(self, chapter: Chapter, name: str) -> Answer:
-        return {"text": self._block(chapter, name).text}
-
-    def _visual(self, chapter: Chapter, name: str) -> Answer:
-        return self._block(chapter, name).data
-
-    def _block(self, chapter: Chapter, name: str) -> Recorded:
+        """What a program prints, or the data of a visual."""
         if name not in {each.name for each in runnable(chapter)}:
             raise _unknown("program", name)
-        return self.programs.run(chapter, name)
+        found = self.programs.run(chapter, name)
+        return {"text": found.text, "data": found.data}
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -81,14 +75,13 @@ class Requests:
             progress.answered(key, given, right)  # the first answer stays, also that of another page or terminal
         return progress.answers[key]
 
-    def _again(self, key: str, given: str, chapter: Chapter) -> Answer:
+    def _again(self, key: str, given: str, chapter: Chapter) -> None:
         right = self._judged(key, given)
         with changing(self.folder) as progress:
             if key not in progress.answers:
                 raise _unknown("answer", key)
             if chapter.number not in {each["chapter"] for each in progress.answers[key]["again"]}:
                 progress.again(key, chapter.number, right)
-        return progress.answers[key]
 
     def _judged(self, key: str, given: str) -> bool:
         if key not in self.questions:
@@ -102,37 +95,34 @@ class Requests:
             what = "the answer cannot be read"
             raise refuse("learn", what, given[:40], str(error), "type it anew") from None
 
-    def _claim(self, chapter: Chapter, name: str, given: str) -> Answer:
-        key = key_of(chapter, _part(chapter, name, Claim))
+    def _claim(self, chapter: Chapter, name: str, given: str) -> None:
+        key = _part(chapter, name, Claim).key
         if given not in OUTCOMES:
             raise _unknown("outcome", given)
         with changing(self.folder) as progress:
-            return {"given": progress.claims.setdefault(key, given)}
+            progress.claims.setdefault(key, given)
 
     # ---- exercises ---------------------------------------------------------------------------------------------------
 
-    def _start(self, chapter: Chapter, name: str) -> Answer:
-        return {"path": str(starts(self.folder, chapter, _part(chapter, name, Exercise)))}
+    def _start(self, chapter: Chapter, name: str) -> None:
+        starts(self.folder, _part(chapter, name, Exercise))
 
-    def _check(self, chapter: Chapter, name: str) -> Answer:
+    def _check(self, chapter: Chapter, name: str) -> None:
         exercise = _part(chapter, name, Exercise)
-        self.checks.check(chapter, exercise, starts(self.folder, chapter, exercise))
-        return {}
+        self.checks.check(chapter, exercise, starts(self.folder, exercise))
 
-    def _hint(self, chapter: Chapter, name: str, number: int) -> Answer:
+    def _hint(self, chapter: Chapter, name: str, number: int) -> None:
         exercise = _part(chapter, name, Exercise)
         if not 1 <= number <= len(exercise.hints):
             raise _unknown("hint", str(number))
         with changing(self.folder) as progress:
-            noted = progress.exercise(key_of(chapter, exercise))
+            noted = progress.exercise(exercise.key)
             noted["hints"] = max(noted["hints"], number)
-        return {}
 
-    def _show(self, chapter: Chapter, name: str) -> Answer:
+    def _show(self, chapter: Chapter, name: str) -> None:
         exercise = _part(chapter, name, Exercise)
         with changing(self.folder) as progress:
-            progress.note_shown(chapter, exercise, "save your file, or press Check now")
-        return {}
+            progress.note_shown(exercise, "save your file, or press Check now")
 
     # ---- place and notes ---------------------------------------------------------------------------------------------
 
@@ -143,28 +133,26 @@ class Requests:
             raise refuse("learn", "no question", "an empty text", "a question", "write one")
         return {"path": str(add_note(self.folder, words, place_in(chapter, part.name)))}
 
-    def _place(self, chapter: Chapter, name: str) -> Answer:
+    def _place(self, chapter: Chapter, name: str) -> None:
         """Where the reader is, which only goes forward. name: a part, or "" for the end of the chapter."""
-        number = chapter.number
-        names = [part.name for part in chapter.parts]
-        if name and name not in names:
+        number, order = chapter.number, [*(part.name for part in chapter.parts), ""]
+        if name not in order:
             raise _unknown("part", name)
         with changing(self.folder) as progress:
             before = progress.place.get(str(number))
-            if name == "" and self._left(chapter, progress):
-                name = names[-1]
             if before == "":  # the chapter is done, and stays so when something is looked up
-                return {"current": progress.current, "place": ""}
-            if before not in names or name == "" or names.index(name) > names.index(before):
+                return
+            if name == "" and self._left(chapter, progress):
+                name = order[-2]
+            if before not in order or order.index(name) > order.index(before):
                 progress.place[str(number)] = name
             following = min((each for each in self.chapters if each > number), default=number)
             progress.current = following if name == "" else number
-        return {"current": progress.current, "place": progress.place[str(number)]}
 
     def _left(self, chapter: Chapter, progress: Progress) -> bool:
         """Whether a question or an exercise of a chapter is left."""
-        answered = all(key_of(chapter, each) in progress.answers for each in chapter.questions)
-        return not answered or not all(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
+        answered = all(each.key in progress.answers for each in chapter.questions)
+        return not answered or not all(progress.passed(each.key) for each in chapter.exercises)
 
 
 def _part(chapter: Chapter, name: str, kind: type[Kind]) -> Kind:
@@ -185,12 +173,7 @@ def _read(what: str, body: bytes) -> dict[str, Any]:
         given = json.loads(body)
     except (ValueError, RecursionError):
         given = None
-    if (
-        not isinstance(given, dict)
-        or given.keys() != wanted.keys()
-        or not all(type(given[name]) is kind for name, kind in wanted.items())
-        or any(isinstance(each, str) and len(each) > LONGEST for each in given.values())
-    ):
+    if any(wrong(given, wanted, what)) or any(len(str(each)) > LONGEST for each in given.values()):
         fields = ", ".join(f"{name}: {kind.__name__}" for name, kind in wanted.items())
         what, expected = f"the request {what} is not understood", f"{fields}, texts of at most {LONGEST:,} characters"
         raise refuse("learn", what, repr(body[:40]), expected, "reload the page")

@@ -5,11 +5,10 @@ It serves no files: pages are made of the chapters, and a path in a request is c
 
 from __future__ import annotations
 
-import asyncio
 import json
 import urllib.parse
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,10 @@ from ...common.web.html_page import json_for_html
 from ...common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
 from ..chapter import Chapter
 from ..folder import writing
-from ..running import Recorded, installed, runnable
+from ..running import AT_ONCE, Recorded, installed, runnable
 from .checks import Checks
-from .programs import AT_ONCE, Programs
-from .requests import FIELDS, SLOW, Requests
+from .programs import Programs
+from .requests import FIELDS, Requests
 from .site import FILES, TITLE, chapter_page, contents, name_of, page, policy
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 LONGEST = 1 << 16  # bytes of a request
-QUICK = 4  # requests at once that run no code of the course
+WAITING = 100  # pages that wait for changes at once, each in a thread; one that has left is waited for, too
 WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case
 HERE = "the learner's data"  # marks where these come in a page
 PACKAGES = ("markdown_it", "pygments", "starlette", "uvicorn", "watchfiles")
@@ -55,43 +54,25 @@ class CourseServer(LocalServer):
             programs.close()
 
         requests = Requests(folder, chapters, programs, checks)
-        super().__init__(partial(application, requests, Pages(chapters)), port, end)
+        super().__init__(partial(application, requests, pages(chapters)), port, end)
         checks.start()
 
 
-class Pages:
-    """The pages of the course, by name. The first request for one makes it."""
-
-    def __init__(self, chapters: Sequence[Chapter]):
-        self.chapters = {name_of(chapter): chapter for chapter in chapters}
-        self.names = {"", "index.html", *self.chapters}
-        self._made: dict[str, tuple[str, str]] = {}
-
-    def html(self, name: str, learner: dict[str, Any]) -> bytes:
-        """A page with the learner's data."""
-        if name not in self._made:
-            self._made[name] = self._halves(name)
-        before, after = self._made[name]
-        return (before + json_for_html(learner) + after).encode("utf-8", "replace")
-
-    def _halves(self, name: str) -> tuple[str, str]:
-        chapters, more = list(self.chapters.values()), {"learner": HERE}
-        if name not in self.chapters:
-            whole = page(TITLE, contents(chapters), {"contents": True} | more, served=True)
-        else:
-            chapter = self.chapters[name]
-            results = {
-                (chapter.number, each.name): Recorded(missing=installed(each.needs)) for each in runnable(chapter)
-            }
-            whole = chapter_page(chapter, chapters, results, more)
-        before, _, after = whole.rpartition(json.dumps(HERE))
-        return before, after
+def pages(chapters: Sequence[Chapter]) -> dict[str, Callable[[], str]]:
+    """What makes each page of the course, by name, once; HERE is in place of the learner's data."""
+    more = {"learner": HERE}
+    index = cache(partial(page, TITLE, contents(chapters), {"contents": True} | more, served=True))
+    found: dict[str, Callable[[], str]] = {"": index, "index.html": index}
+    for chapter in chapters:
+        results = {each.name: Recorded(missing=installed(each.needs)) for each in runnable(chapter)}
+        found[name_of(chapter)] = cache(partial(chapter_page, chapter, chapters, results, more))
+    return found
 
 
-def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
+def application(requests: Requests, pages: Mapping[str, Callable[[], str]], begin: bytes) -> Starlette:
     """The ASGI application at /SECRET/…: pages, their script and style, changes/N, and the requests of a page.
 
-    begin: how the addresses begin, "/SECRET/"
+    pages: those of `pages` · begin: how the addresses begin, "/SECRET/"
     """
     import anyio
     from starlette.applications import Starlette
@@ -99,7 +80,11 @@ def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
     from starlette.routing import Route
 
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
-    slow, quick = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(QUICK)
+    slow, waiting = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(WAITING)
+
+    def html(name: str) -> str:
+        before, _, after = pages[name]().rpartition(json.dumps(HERE))
+        return before + json_for_html(requests.learner()) + after
 
     async def answer(request: Request) -> Response:
         path = urllib.parse.unquote(request.scope["raw_path"][len(begin) :].decode("latin-1"))
@@ -108,15 +93,15 @@ def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
         if path in FILES:
             kind = "text/javascript" if path.endswith(".js") else "text/css"
             return Response(FILES[path](), media_type=kind)
-        if path in pages.names:
+        if path in pages:
             try:
-                html = await anyio.to_thread.run_sync(lambda: pages.html(path, requests.learner()), limiter=quick)
+                text = await anyio.to_thread.run_sync(html, path)
             except Refused as refused:  # the progress cannot be read
                 return Response(str(refused), 500, media_type="text/plain")
-            return Response(html, media_type="text/html", headers=headers)
+            return Response(text, media_type="text/html", headers=headers)
         route, _, number = path.partition("/")
         if route == "changes" and number.isascii() and number.isdecimal() and len(number) < 16:
-            return await unless_left(request, partial(changed, int(number)))
+            return await changed(int(number))
         return JSONResponse({"error": NOT_FOUND}, 404)
 
     async def posted(request: Request, what: str) -> Response:
@@ -126,11 +111,11 @@ def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
         if body is None:
             return JSONResponse({"error": f"the request is longer than {LONGEST:,} bytes"}, 413)
         ask = partial(requests.answer, what, body)
-        if what in SLOW:
+        if what == "run":
             return await unless_left(request, partial(computed, ask, slow))
-        return await computed(ask, quick)  # what is to be kept is kept, also if the page is closed meanwhile
+        return await computed(ask)  # what is to be kept is kept, also if the page is closed meanwhile
 
-    async def computed(ask: Callable[[], dict[str, Any]], limiter: anyio.CapacityLimiter) -> Response:
+    async def computed(ask: Callable[[], dict[str, Any]], limiter: anyio.CapacityLimiter | None = None) -> Response:
         try:
             return JSONResponse(await anyio.to_thread.run_sync(ask, limiter=limiter))
         except Refused as refused:
@@ -139,11 +124,8 @@ def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
 
     async def changed(known: int) -> Response:
         """What the learner has done, as soon as it is newer than the version that a page knows."""
-        checks, event, loop = requests.checks, anyio.Event(), asyncio.get_running_loop()
-        with checks.listening(lambda: loop.call_soon_threadsafe(event.set)), anyio.move_on_after(WAIT):
-            if checks.version == known and not checks.over:
-                await event.wait()
-        return await computed(requests.learner, quick)
+        await anyio.to_thread.run_sync(requests.checks.wait, known, WAIT, limiter=waiting)
+        return await computed(requests.learner)
 
     async def fault(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": "internal error in regard; the terminal of the server shows it"}, 500)

@@ -13,11 +13,10 @@ from ...common.errors import refuse
 from ...common.files.output import check_folder
 from ...common.web import visuals
 from ...common.web.html_page import filled, json_for_html, stripped
-from ..chapter import Chapter, Question, key_of
+from ..chapter import Chapter, returning
 from ..folder import writing
-from ..lesson import BACK
-from ..running import record
-from .chapter_html import Results, again, body, data, question_data
+from ..running import Results, record
+from .chapter_html import again, body, data, question_data
 
 SCRIPTS = (
     "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",
@@ -29,7 +28,7 @@ STYLES = ("course", "learner")
 def page(title: str, main: str, data: Mapping[str, Any], *, top: str = "", served: bool = False) -> str:
     """One page. data: what the script reads · top: links above the text · served: whether it has a server."""
     parts = {
-        "policy": html.escape(policy(served), quote=True),
+        "policy": html.escape(policy(served)),
         "title": html.escape(title),
         "top": top,
         "main": main,
@@ -98,8 +97,8 @@ def write_site(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     results = record(chapters)
     texts = {name: make() for name, make in FILES.items()}
     texts["index.html"] = page(TITLE, contents(chapters), {"contents": True})
-    for chapter in chapters:
-        texts[name_of(chapter)] = chapter_page(chapter, chapters, results)
+    for chapter, found in zip(chapters, results):
+        texts[name_of(chapter)] = chapter_page(chapter, chapters, found)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -119,25 +118,19 @@ def chapter_page(
     at = [each.number for each in chapters].index(chapter.number)
     before = chapters[at - 1] if at else None
     after = chapters[at + 1] if at + 1 < len(chapters) else None
-    earlier = _earlier(chapter, chapters)
-    returning = "\n".join(again(each, question) for each, question in earlier)
+    earlier = returning(chapter, chapters)
+    questions = "\n".join(map(again, earlier))
     turn = _turn(before, after, "Next chapter")
     main = (
         f"<h1>{chapter.number}. {html.escape(chapter.title)}</h1>\n"
-        f'<p class="soft">About {chapter.time} minutes.</p>\n{returning}\n{body(chapter, results)}\n{turn}'
+        f'<p class="soft">About {chapter.time} minutes.</p>\n{questions}\n{body(chapter, results)}\n{turn}'
     )
-    come_back = {key_of(each, question): question_data(each, question) for each, question in earlier}
+    come_back = {each.key: question_data(each) for each in earlier}
     following = None if after is None else after.number
     known = data(chapter, results) | {"again": come_back, "following": following} | (more or {})
     return page(
         f"{chapter.number}. {chapter.title}", main, known, top=_turn(before, after, "Chapters"), served=more is not None
     )
-
-
-def _earlier(chapter: Chapter, chapters: Sequence[Chapter]) -> list[tuple[Chapter, Question]]:
-    """The questions that come back in this chapter if they were answered wrong."""
-    numbers = {chapter.number - distance for distance in BACK}
-    return [(each, question) for each in chapters if each.number in numbers for question in each.questions]
 
 
 def _turn(before: Chapter | None, after: Chapter | None, label: str) -> str:

@@ -17,8 +17,8 @@ from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
 from ..forms import options, whys
-from ..running import Recorded, record
-from .chapter_html import Results, answer, code_and_output, data, figure, printed, result_of
+from ..running import Recorded, Results, record
+from .chapter_html import answer, code_and_output, data, figure, printed
 from .prose import code, inline, prose
 from .site import web_file
 
@@ -49,7 +49,7 @@ def write_slides(chapter: Chapter, out: Path | None = None) -> Path:
     """
     path = out if out is not None else Path(f"slides-{chapter.number:02d}.html")
     check_output("learn", "--out", path, what="slides", mark=MARK)
-    text = slides_page(chapter, record([chapter]))
+    text = slides_page(chapter, *record([chapter]))
     with replacing("learn", "--out", path) as draft:
         draft.write_text(text, encoding="utf-8")
     return path
@@ -67,7 +67,7 @@ def slides_page(chapter: Chapter, results: Results) -> str:
     )
     found = list(slides(chapter, results))
     parts = {
-        "policy": html.escape(policy, quote=True),
+        "policy": html.escape(policy),
         "title": html.escape(f"{chapter.number}. {chapter.title}: slides"),
         "mark": MARK,
         "style": style,
@@ -83,13 +83,13 @@ def slides(chapter: Chapter, results: Results) -> Iterator[Slide]:
     yield Slide(f"Chapter {chapter.number}", chapter.title, f'<p class="soft">About {chapter.time} minutes</p>')
     heading, said, formulas = chapter.title, "", ""
     for part in chapter.parts:
-        found = result_of(chapter, part.name, results)
+        found = results.get(part.name, Recorded())
         match part:
             case Text():
                 titles = HEADING.findall(part.text)
                 if titles:
                     heading, formulas = titles[-1], ""
-                said += prose(part.text)
+                said += prose(part.untitled)
                 formulas += "".join(prose(each) for each in FORMULAS.findall(part.text))
                 continue
             case Question():

@@ -16,15 +16,9 @@ function setUpClaims() {
 
 /** Shows whether a claim is true, and its program. */
 function closeClaim(section, given, outcome) {
-  const judged = section.querySelector(".judged");
   const right = given === outcome;
   const words = section.querySelector(`.buttons button[value="${given}"]`)?.textContent ?? "";
-  judged.className = `judged ${right ? "right" : "wrong"}`;
-  judged.textContent = right ? `You said “${words}” Right.` : `You said “${words}” Not so:`;
-  section.querySelector(".answer").hidden = false;
-  section.querySelector(".buttons").hidden = true;
-  section.dataset.closed = "";
-  whenNear(section, () => result(section, section.id));
+  closePart(section, right, `You said “${words}” ${right ? "Right." : "Not so:"}`);
 }
 
 /** Closes the claims that were judged, here or elsewhere. */

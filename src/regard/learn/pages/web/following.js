@@ -43,13 +43,10 @@ async function follow() {
 }
 
 function setUpFollowing() {
-  if (page.served) {
-    follow();
-    return;
-  }
-  addEventListener("storage", ({ key }) => {
+  if (page.served) follow();
+  else addEventListener("storage", ({ key }) => {
     if (key !== STORED && key !== null) return;
-    take(kept());
+    readKept();
     showAll();
   });
 }

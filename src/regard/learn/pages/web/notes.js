@@ -31,7 +31,7 @@ const today = () => new Date().toLocaleDateString("sv"); // 2026-11-25
 /** A button that saves the notes of all chapters as a file, in the form of the terminal's notes.md. */
 function download() {
   return button("Save my questions as notes.md", () => {
-    if (keeping) take(kept());
+    if (keeping) readKept();
     const text = ["# Questions of my own\n", ...progress.notes.map(({ text: words, place, at }) => `## ${words}\n\n${place}, ${at}\n`)].join("\n");
     const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/markdown" })), download: "notes.md" });
     link.click();

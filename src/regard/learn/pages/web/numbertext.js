@@ -1,4 +1,4 @@
-// Numbers as people type them, as in typed_number.py: 8,5 · 40 000 · 40,000 · 4·10^10 · 1e-3 · 1/√2 · 50% · −2 · ∞.
+// Numbers as people type them, as in forms.py: 8,5 · 40 000 · 40,000 · 4·10^10 · 1e-3 · 1/√2 · 50% · −2 · ∞.
 
 const SIGNS = { "−": "-", "–": "-", "**": "^", "·": "*", "×": "*", " x ": "*", "∞": "inf", infinity: "inf", π: "pi" };
 const NAMED = { inf: Infinity, nan: NaN, pi: Math.PI, e: Math.E };

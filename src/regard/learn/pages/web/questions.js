@@ -39,19 +39,24 @@ function setUpQuestion(section, question, note) {
 function closeQuestion(section, question, text, right) {
   const typed = text ? typedAgain(text, question) : null;
   if (typed !== null) fillIn(section, question.form, typed);
-  const judged = section.querySelector(".judged");
-  judged.className = `judged ${right ? "right" : "wrong"}`;
   const shown = answerShown(section, question);
   const given = text && question.form !== "pairs" && question.form !== "table" ? `You answered ${givenShown(section, question.form, typed, text)}; the answer is ${shown}.` : "";
-  judged.replaceChildren(make("p", {}, right ? `Right: ${shown}.` : given || `The answer is ${shown}.`));
   const why = right || typed === null ? "" : whyWrong(question, typed);
-  if (why) judged.append(make("p", { className: "why" }, why));
+  const said = make("p", {}, right ? `Right: ${shown}.` : given || `The answer is ${shown}.`);
   for (const control of section.querySelectorAll("form :is(input, select, button)")) control.disabled = true;
-  section.querySelector(".buttons").hidden = true;
-  section.querySelector(".answer").hidden = false;
   section.querySelector(".fact").hidden = true; // it is said above
+  closePart(section, right, said, ...(why ? [make("p", { className: "why" }, why)] : []));
+}
+
+/** Shows what is said of an answer to a question or claim, and all that was hidden before it. */
+function closePart(section, right, ...words) {
+  const judged = section.querySelector(".judged");
+  judged.className = `judged ${right ? "right" : "wrong"}`;
+  judged.replaceChildren(...words);
+  section.querySelector(".answer").hidden = false;
+  section.querySelector(".buttons").hidden = true;
   section.dataset.closed = "";
-  whenNear(section, () => result(section, section.id));
+  whenNear(section, () => result(section));
 }
 
 /** The explanation of a wrong answer. */

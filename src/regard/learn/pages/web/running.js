@@ -14,13 +14,13 @@ function whenNear(node, then) {
 
 function setUpVisuals() {
   for (const figure of document.querySelectorAll("[data-visual]")) whenNear(figure, () => drawVisual(figure));
-  for (const section of document.querySelectorAll("main > .reveal")) whenNear(section, () => result(section, section.id));
+  for (const section of document.querySelectorAll("main > .reveal")) whenNear(section, () => result(section));
 }
 
 /** Asks the server to run code, one program after another: a browser has few connections, and answers need one too. */
 let running = Promise.resolve();
-function run(what, name) {
-  const found = running.then(() => send(what, { chapter: page.number, name }));
+function run(name) {
+  const found = running.then(() => send("run", { chapter: page.number, name }));
   running = found.catch(() => null);
   return found;
 }
@@ -33,7 +33,7 @@ async function drawVisual(figure) {
   if (page.served && !figure.querySelector(":scope > .note")) {
     place.textContent = "computing …";
     try {
-      given = await run("visual", name);
+      given = (await run(name)).data;
       place.textContent = "";
     } catch (error) {
       place.textContent = error.message;
@@ -45,14 +45,14 @@ async function drawVisual(figure) {
 }
 
 /** Runs the code of a part on the server, and shows what it prints; recorded pages have it already. */
-async function result(section, name) {
+async function result(section) {
   if (!page.served || section.dataset.ran !== undefined) return;
   section.dataset.ran = "";
   const output = section.querySelector("samp");
   if (!output) return;
   output.textContent = "running …";
   try {
-    output.textContent = (await run("run", name)).text.trimEnd();
+    output.textContent = (await run(section.id)).text.trimEnd();
   } catch (error) {
     output.textContent = error.message;
     delete section.dataset.ran;

@@ -8,20 +8,14 @@ const EMPTY = { current: null, place: {}, answers: {}, exercises: {}, claims: {}
 const progress = structuredClone(EMPTY);
 let keeping = !page.served && keeps(); // whether the browser keeps what is stored
 if (page.served) addKnown(page.learner.progress);
-else take(kept());
+else readKept();
 
-/** What the browser holds. */
-function kept() {
+/** Replaces what is known by what the browser holds. */
+function readKept() {
+  Object.assign(progress, structuredClone(EMPTY));
   try {
-    return { ...EMPTY, ...JSON.parse(localStorage.getItem(STORED)) };
-  } catch { // storage is forbidden, or holds something else
-    return EMPTY;
-  }
-}
-
-/** Replaces what is known. */
-function take(found) {
-  Object.assign(progress, structuredClone(found));
+    Object.assign(progress, JSON.parse(localStorage.getItem(STORED)));
+  } catch { /* storage is forbidden, or holds something else */ }
 }
 
 /** Adds what the server knows: an answer on its way to it stays. */
@@ -47,7 +41,7 @@ async function store(what, fields, make) {
     make();
     return send(what, fields);
   }
-  if (keeping) take(kept()); // another tab may have stored something meanwhile
+  if (keeping) readKept(); // another tab may have stored something meanwhile
   make();
   try {
     localStorage.setItem(STORED, JSON.stringify(progress));
