@@ -21,6 +21,7 @@ def folders(tmp_path_factory):
     from tokenizers import ByteLevelBPETokenizer
 
     from regard.torch.hf.tiny_models import tiny_model
+    from tests.support.hf_models import SETTINGS
 
     text = "The animal didn't cross the street because it was too tired."
     tokenizer = ByteLevelBPETokenizer(add_prefix_space=False)
@@ -29,7 +30,7 @@ def folders(tmp_path_factory):
     made = {}
     for name in ("gpt2", "llama", "t5", "bloom", "vit"):
         torch.manual_seed(0)
-        own = {"llama": {"num_key_value_heads": 2}, "t5": {"decoder_start_token_id": 0}}.get(name, {})
+        own = SETTINGS.get(name, {})
         made[name] = tmp_path_factory.mktemp(name)
         tiny_model(name, vocab_size=300, eos_token_id=1, bos_token_id=0, **own).save_pretrained(made[name])
         fast.save_pretrained(made[name])

@@ -18,11 +18,11 @@ BUDGET = {
         "models": 22_870,
         "api": 21_790,
         "cli": 18_090,  # audit, look and cost take FILE.py:CLASS (arguments.py)
-        "common": 14_760,
+        "common": 14_760,  # torch counts once it is imported completely (call_hooks.py)
         "sandbox": 2_870,  # of conformance before
         "top": 600,
     },
-    "tests": {"sum": 407_100},
+    "tests": {"sum": 407_400},
 }
 
 

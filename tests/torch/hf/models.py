@@ -3,15 +3,13 @@
 import torch
 
 from regard.torch.hf.tiny_models import tiny_model
+from tests.support import hf_models
 
 # Generation without chance, to the last token.
 GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 MIXED = ["sliding_attention", "full_attention"]
-# What a tiny model needs besides its small sizes: grouped heads; a first token; masks that are cut to the last rows.
-SETTINGS = {
-    "llama": {"num_key_value_heads": 2},
-    "t5": {"decoder_start_token_id": 0},
-    "gemma4_text": {"num_hidden_layers": 4, "layer_types": 2 * MIXED, "num_kv_shared_layers": 2},
+SETTINGS = hf_models.SETTINGS | {  # the masks of this one are cut to the last rows
+    "gemma4_text": {"num_hidden_layers": 4, "layer_types": 2 * MIXED, "num_kv_shared_layers": 2}
 }
 
 
