@@ -22,6 +22,7 @@ from regard.lens.runs import codes, labels
 from regard.lens.viewer import routes, server
 from tests.lens.client import Client, near, unframed
 from tests.support.browser import example, fault
+from tests.support.waiting import HANG
 
 N = 300
 
@@ -210,7 +211,7 @@ class Slow:
         return self.made
 
     def reach(self, count):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG
         while self.begun < count and time.monotonic() < deadline:
             time.sleep(0.01)
         assert self.begun >= count

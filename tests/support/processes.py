@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import HANG
+
 MARK = "REGARD_TEST_MARK"
 
 
@@ -25,7 +27,7 @@ def descendants(mark: str) -> list[str]:
 
 def without(mark: str) -> list[str]:
     """Those that are left after a moment; a killed process may still be listed."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANG
     while (left := descendants(mark)) and time.monotonic() < end:
         time.sleep(0.01)
     return left

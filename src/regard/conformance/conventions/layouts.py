@@ -43,7 +43,7 @@ def pack(array: Array, layout: str, lengths: Lengths = None) -> Array:
 
 def packed_shape(layout: str, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape in a layout of an array (B, H, S, D)."""
-    return pack(np.broadcast_to(0, shape), layout).shape
+    return pack(np.broadcast_to(np.False_, shape), layout).shape  # one byte for each element, for a moment
 
 
 def unpack(array: Array, layout: str, shape: Sequence[int], lengths: Lengths = None) -> Array:
@@ -152,7 +152,7 @@ def array_kind(given: Any) -> str | None:
     torch, jax = torch_if_imported(), sys.modules.get("jax")
     if torch is not None and isinstance(given, torch.Tensor):
         return "torch"
-    return "jax" if jax is not None and isinstance(given, jax.Array) else None
+    return "jax" if isinstance(given, getattr(jax, "Array", ())) else None  # absent while jax is being imported
 
 
 def type_words(given: Any) -> str:
