@@ -43,7 +43,7 @@ def pack(array: Array, layout: str, lengths: Lengths = None) -> Array:
 
 def packed_shape(layout: str, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape in a layout of an array (B, H, S, D)."""
-    return pack(np.broadcast_to(np.False_, shape), layout).shape  # one byte for each element, for a moment
+    return pack(np.broadcast_to(False, shape), layout).shape  # one byte for each element, for a moment
 
 
 def unpack(array: Array, layout: str, shape: Sequence[int], lengths: Lengths = None) -> Array:
