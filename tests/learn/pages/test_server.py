@@ -334,7 +334,7 @@ def test_a_folder_that_is_removed_is_begun_anew(client, folder):
     assert client.ask("03-scores.html")[0] == 200
     assert client.post("answer", key="3/size", given="8")["right"]
     client.post("start", "scores")
-    time.sleep(2 * serving_checks.PATIENCE / 1000)  # the watch has noticed
+    time.sleep(serving_checks.PATIENCE / 500)  # twice: the watch has noticed
     save(folder, RIGHT)
     assert client.result(KEY)["right"]
     assert read(folder).answers["3/size"]["right"]
