@@ -145,7 +145,8 @@ def attend(
         rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
         rules = _with_dropout(rules, dropout if module.training else 0.0)
         return sequence.attention(in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
-    separate = packed(kwargs.get("position_ids"), attention_mask, query.shape[2], key.shape[2])
+    ids = kwargs.get("position_ids")
+    separate = None if ids is None else packed(ids, attention_mask, query.shape[2], key.shape[2])
     special = (
         separate is not None
         or weights_wanted
