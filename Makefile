@@ -27,9 +27,10 @@ look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT=
 	@echo "Next: open attention.html; $(BIN)/regard audit; $(BIN)/regard learn. Without $(BIN)/: source $(BIN)/activate"
 
 # Two workers more than cores, because tests wait for browsers and processes.
-# They share the cores: waiting threads must not spin.
+# They share the cores: waiting threads must not spin. They start hundreds of processes, each of which would compile
+# regard's source again where containers forbid to keep bytecode.
 WORKERS ?= $(shell expr 2 + $$(getconf _NPROCESSORS_ONLN))
-PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(VENV)/.stamp-test ## lint, check types, and test every law, fact, refusal and public call
 	$(BIN)/ruff check .
