@@ -135,6 +135,7 @@ def attend(
         (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
     weights_wanted, unknown = wanted(module, output_attentions), unsupported(kwargs)
+    rate = dropout if module.training else 0.0
     mesh = divided(module)
     sequence = current.get()
     if sequence is not None:
@@ -143,16 +144,11 @@ def attend(
         reasons = [*_unsupported_dtypes(query, key, value), *unknown]
         reasons += divided_reasons(sequence, attention_mask, kwargs, uncomputed)
         rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
-        rules = _with_dropout(rules, dropout if module.training else 0.0)
+        rules = _with_dropout(rules, rate)
         return sequence.attention(in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
     ids = kwargs.get("position_ids")
     separate = None if ids is None else packed(ids, attention_mask, query.shape[2], key.shape[2])
-    special = (
-        separate is not None
-        or weights_wanted
-        or (dropout and module.training)
-        or (attention_mask is None and _causal(module, is_causal))
-    )
+    special = separate is not None or weights_wanted or rate or (attention_mask is None and _causal(module, is_causal))
     if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
@@ -191,7 +187,7 @@ def attend(
     last_rows = start == grid[3] - grid[2]  # the default, whatever the numbers of rows and keys
     sinks = None if s_aux is None else s_aux.reshape(-1)
     arguments = Arguments(mask, None if score is the_score else score, scaling, None if last_rows else start, sinks)
-    arguments = _with_dropout(arguments, dropout if module.training else 0.0)
+    arguments = _with_dropout(arguments, rate)
     if mesh is not None:
         rule = mask if isinstance(attention_mask, LazyMask) else None
         first = head_start(mesh, module, grid[1], rule, arguments.dropout, attention_mask, position_bias)
