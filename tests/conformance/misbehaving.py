@@ -149,9 +149,9 @@ def leaves_a_thread(*_):
     threading.Thread(target=hangs_in_c, daemon=True).start()
 
 
-def prints_a_gigabyte(*_):
+def prints_much(*_):
     chunk = b"x" * (1 << 20)
-    left = 1 << 30
+    left = 1 << 28
     while left:
         left -= os.write(1, chunk[:left])
 

@@ -1,8 +1,9 @@
 """Functions as people write them: parameters without a default, built-in ALiBi, arrays of other axes, and faults that
-one argument or one dtype hides.
+one argument or one dtype hides. They are judged in this process, where nobody finds a `partial` by its name.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def scaled_in_place(q, k, v, scale=None):
 
 
 def minus_a_billion(q, k, v, mask=None):
-    import torch  # here: the process of each function imports this file
+    import torch
 
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
     if mask is not None:
@@ -71,7 +72,7 @@ def sums_in_16_bits(q, k, v):
     ("function", "adapter"), [(needs_softcap, None), (needs_window_and_scale, rc.Adapter(always=("causal",)))]
 )
 def test_arguments_without_a_default_are_right(function, adapter):
-    assert rc.conform(function, adapter=adapter, level=2).findings == ()
+    assert rc.conform(partial(function), adapter=adapter, level=2).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -86,14 +87,14 @@ def test_arguments_without_a_default_are_right(function, adapter):
 def test_what_is_not_declared_is_the_only_finding(function, declared):
     """The finding says what to declare, and after that nothing is wrong."""
     name, value = next(iter(declared.items()))
-    (found,) = rc.conform(function, level=2).findings
+    (found,) = rc.conform(partial(function), level=2).findings
     assert found.kind == "convention" and found.declares == f"{name}={value!r}"
-    assert rc.conform(function, adapter=rc.Adapter(**declared), level=2).findings == ()
+    assert rc.conform(partial(function), adapter=rc.Adapter(**declared), level=2).findings == ()
 
 
 def test_the_report_says_under_which_conventions():
     """And that heads attend to each other, if that is what it means."""
-    report = rc.conform(between_heads, level=1)
+    report = rc.conform(partial(between_heads), level=1)
     assert report.findings[0].mistake == "attention-between-heads"
     assert report.measured.startswith("layout BSHD, scale 1/√D") and "nothing is declared" in report.measured
     assert "declared, and measured" in replace(report, declared=rc.Adapter(layout="BSHD")).measured
@@ -109,10 +110,10 @@ def test_the_report_says_under_which_conventions():
     ],
 )
 def test_faults_are_found(function, adapter, words):
-    assert words in " ".join(each.measured for each in rc.conform(function, adapter=adapter, level=2).findings)
+    assert words in " ".join(each.measured for each in rc.conform(partial(function), adapter=adapter, level=2).findings)
 
 
 def test_a_mask_of_neither_alignment_is_not_confirmed():
-    found = rc.infer(causal_without_its_own_key)
+    found = rc.infer(partial(causal_without_its_own_key))
     assert found.adapter.confirmed is False
     assert any(note.startswith("causal: not measured: neither bottom-right nor top-left") for note in found.notes)

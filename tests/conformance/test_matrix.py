@@ -38,10 +38,10 @@ def test_pairs_of_mistakes_are_rejected_and_one_is_named():
 
 def test_the_matrix_is_printed():
     """The table has a row for every mistake, a column for every probe, and the figures below."""
-    some = CATALOG[:6]
-    found = list(lines(2, some))
+    some = CATALOG[:3]
+    found = list(lines(1, some))
 
     table = [line for line in found if line.startswith(tuple(f"{mistake.name} " for mistake in some))]
-    assert len(table) == 6 and all(line.count("×") + line.count("·") == len(probes()) for line in table)
-    assert "mistakes alone: 6, rejected 6 (100.0 %), named 6 (100.0 %)" in found
-    assert any(line.startswith("random pairs: 2, of which ") for line in found)
+    assert len(table) == 3 and all(line.count("×") + line.count("·") == len(probes()) for line in table)
+    assert "mistakes alone: 3, rejected 3 (100.0 %), named 3 (100.0 %)" in found
+    assert any(line.startswith("random pairs: 1, of which ") for line in found)

@@ -39,7 +39,7 @@ def scaled(q, k, v):
 
 def deep(q, k, v, *, causal=False):
     out = right(q, k, v, causal=causal)
-    return out + 1 if q.shape[-1] == 64 else out
+    return out + 1 if q.shape[-1] == 64 or len(q[0, 0]) == 33 else out
 
 
 def ends(q, k, v):
@@ -145,33 +145,29 @@ def test_a_broken_law_fails_with_its_counterexample(project):
     assert cases["law-02[mask-true]"].find("skipped") is not None
 
 
-@pytest.mark.parametrize(
-    ("known", "fails", "passes"),
-    [
-        ("law-01[deep]", "1 xfailed", "[XPASS(strict)] for large depths"),
-        ("law-01", "law-01[expected-to-fail] PASSED", "law-01 is expected to fail, and passes: remove it"),
-    ],
-)
-def test_a_case_or_a_law_may_be_expected_to_fail(project, known, fails, passes):
-    expected = {known: {"reason": "for large depths", "link": "https://example.org/1"}}
-    (project / "known.json").write_text(json.dumps({"schema": 1, "expected": expected}))
+def test_a_case_or_a_law_may_be_expected_to_fail(project):
+    """A case must then fail, and a law in one of its cases."""
+    reason = {"reason": "for large depths", "link": "https://example.org/1"}
+    known = {"schema": 1, "expected": {"law-01[deep]": reason, "law-03": reason}}
+    (project / "known.json").write_text(json.dumps(known))
     options = ("--conform-adapter", "known.json", "--conform-level", "1", "-rx", "-v")
 
     found = run(project, "--conform", "mine.py:deep", *options)
     assert found.returncode == 0, found.stdout
-    assert fails in found.stdout and "law-01[deep] XFAIL" in found.stdout
-    assert "for large depths https://example.org/1" in found.stdout
+    assert "2 xfailed" in found.stdout and "law-03[expected-to-fail] PASSED" in found.stdout
+    assert "law-01[deep] XFAIL" in found.stdout and "for large depths https://example.org/1" in found.stdout
 
     found = run(project, "--conform", "mine.py:right", *options)
-    assert found.returncode == 1 and "1 failed" in found.stdout and passes in found.stdout
+    assert found.returncode == 1 and "2 failed" in found.stdout
+    assert "[XPASS(strict)] for large depths" in found.stdout
+    assert "law-03 is expected to fail, and passes: remove it" in found.stdout
 
 
 def test_cases_are_selected_by_level_and_by_name(project):
-    level = run(project, "--conform", "mine.py:right", "-m", "level1", "-v")
-    named = run(project, "--conform", "mine.py:right", "-k", "law-03 and causal-of-33-rows", "-v")
+    options = ("-m", "level1", "-k", "causal-of-33-rows or runs or window-3", "-v")
+    found = run(project, "--conform", "mine.py:right", *options)
 
-    assert level.returncode == 0 and "law-01[plain] PASSED" in level.stdout and "law-00[runs]" not in level.stdout
-    assert "1 passed" in named.stdout and "law-03[causal-of-33-rows] PASSED" in named.stdout
+    assert "1 passed" in found.stdout and "law-03[causal-of-33-rows] PASSED" in found.stdout
 
 
 @pytest.mark.one_in(3)
@@ -193,26 +189,23 @@ def test_what_cannot_run_is_an_error_of_usage(project, options, words):
 
 
 def test_a_function_that_ends_its_process_fails_its_cases(project):
-    found = run(project, "--conform", "mine.py:ends", "--conform-level", "0")
+    """Until three calls are lost. Here no smaller call is sought: each would start a process."""
+    (project / "hasty.py").write_text("from regard.conformance import shrink\n\nshrink.SECONDS = 0\n")
+    found = run(project, "--conform", "mine.py:ends", "--conform-level", "0", "-p", "hasty", "-rs")
 
     assert found.returncode == 1, found.stdout
     assert "the process" in found.stdout and "INTERNALERROR" not in found.stdout
+    assert "3 calls hung or ended the process before" in found.stdout
 
 
 def test_the_fixture(project):
-    """It fails with the report; it judges functions of the test file, and lambdas."""
-    found = run(project, "-v", tests="test_mine.py")
+    """It fails with the report; it judges functions of the test file, wherever that is imported from, and lambdas."""
+    found = run(project, "--import-mode=importlib", tests="test_mine.py")
 
     assert "1 failed, 4 passed" in found.stdout, found.stdout
     assert "mine:scaled: level 0 of 1, 1 finding" in found.stdout
     assert "law 1, scale-missing" in found.stdout and "from mine import scaled" in found.stdout
     assert "pytest_plugin.py" not in found.stdout
-
-
-def test_the_fixture_finds_functions_of_test_files(project):
-    found = run(project, "-k", "own", "--import-mode=importlib", tests="test_mine.py")
-
-    assert "1 passed" in found.stdout, found.stdout
 
 
 def test_it_loads_nothing_until_it_is_used(project):

@@ -51,7 +51,7 @@ def assert_agrees(rng, layout):
 def test_a_wrong_declaration_does_not_agree():
     """The comparison can fail: under each other value of a convention some call differs."""
     names = ("mask", "causal", "window", "softcap", "groups", "lse", "empty_row")
-    left = {(name, value) for name in names for value in CHOICES[name]}
+    left = {(name, value) for name in names for value in CHOICES[name]} - {("empty_row", "any"), ("groups", "none")}
     for seed in range(100):
         rng = np.random.default_rng([seed, 97])
         function, adapter = right(rng)
@@ -62,8 +62,10 @@ def test_a_wrong_declaration_does_not_agree():
                 answer = Here(function).call(call, wrong)
                 if answer.status != "ok" or not expected(call, wrong).judge(answer).right:
                     left.remove((name, value))
+        if not left:
+            break
 
-    assert left <= {("empty_row", "any"), ("groups", "none")}
+    assert not left
 
 
 @pytest.mark.spread

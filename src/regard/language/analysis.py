@@ -22,7 +22,7 @@ Guarded = tuple[Expr | None, Expr]  # a condition (None: always true) and the va
 
 
 def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
-    return tuple(np.clip(part, 0, size - 1) for part, size in zip(index, table.array.shape, strict=True))
+    return tuple(np.minimum(np.maximum(part, 0), size - 1) for part, size in zip(index, table.array.shape))
 
 
 def evaluate(root: Expr, values: Mapping[str, Any], real: Any = np.float64) -> np.ndarray:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from operator import and_
 
 import numpy as np
@@ -46,19 +46,22 @@ def masked_softmax(scores: Array, allowed: Array, sinks: Array | None) -> Array:
     with np.errstate(all="ignore"):
         kept = np.where(allowed, scores, -np.inf)
         top = highest(kept, sinks)
-        shift = np.where(np.isneginf(top), 0, top)
+        shift = np.where(top == -np.inf, 0, top)
         powers = np.exp(kept - shift)
         total = powers.sum(-1, keepdims=True)
         if sinks is not None:
             total = total + np.exp(sinks[:, None, :] - shift).sum(-1, keepdims=True)
-        return np.where(np.isneginf(kept), 0, powers / np.where(total == 0, 1, total))
+        return np.where(kept == -np.inf, 0, powers / np.where(total == 0, 1, total))
 
 
 def weighted_sum(weights: Array, allowed: Array, k: Array, v: Array) -> Array:
     """weights @ v, where NaN and infinities of v reach only the rows that attend to them."""
-    attended = allowed & ~(weights == 0) if weights.shape == allowed.shape else weights != 0
+    finite = np.isfinite(v)
     with np.errstate(all="ignore"):
-        out = weights @ np.where(np.isfinite(v), v, 0)
+        out = weights @ np.where(finite, v, 0)
+        if finite.all():
+            return out
+        attended = allowed & ~(weights == 0) if weights.shape == allowed.shape else weights != 0
         for bad, here in ((np.inf, v == np.inf), (-np.inf, v == -np.inf), (np.nan, np.isnan(v))):
             if here.any():
                 out = out + np.where(attended.astype(np.float64) @ here > 0, bad, 0)
@@ -73,7 +76,7 @@ def lse(scores: Array, allowed: Array, sinks: Array | None) -> Array:
             more = np.broadcast_to(sinks[:, None, :], (*kept.shape[:-1], sinks.shape[-1]))
             kept = np.concatenate([kept, more], -1)
         top = kept.max(-1, initial=-np.inf)
-        shift = np.where(np.isneginf(top), 0, top)
+        shift = np.where(top == -np.inf, 0, top)
         return shift + np.log(np.exp(kept - shift[..., None]).sum(-1))
 
 
@@ -195,12 +198,12 @@ class Arguments:
         """The number of key heads."""
         return len(self.key_heads)
 
-    @property
+    @cached_property
     def mask(self) -> Expr | None:
         """The condition for a pair to be allowed; None if every pair is."""
         return reduce(and_, self.masks.values()) if self.masks else None
 
-    @property
+    @cached_property
     def score(self) -> Expr | None:
         """The score as an expression of scale · q·k; None if nothing changes it."""
         found: Expr | None = None

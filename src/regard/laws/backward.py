@@ -76,7 +76,7 @@ def _exact(arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse
             found[role] = steps.summed_over_heads(each, heads_of(heads, q.shape[1]), k.shape[1])
         if given.sinks is not None:
             below = outcome.lse[..., None]
-            shares = np.exp(given.sinks[:, None] - np.where(np.isneginf(below), 0, below)).sum(-1)
+            shares = np.exp(given.sinks[:, None] - np.where(below == -np.inf, 0, below)).sum(-1)
             found["sinks"] = steps.of_sinks(shares, delta, dlse)
         return found
 
@@ -116,10 +116,11 @@ def _slope(
     arguments: Arguments, parts: Mapping[str, Array], directions: Mapping[str, Array], dout: Array, dlse: Array
 ) -> float:
     def loss(step: float) -> float:
-        moved = {role: part + step * directions.get(role, 0) for role, part in parts.items()}
-        outcome = forward(replace(arguments, sinks=moved.get("sinks")), moved["q"], moved["k"], moved["v"])
+        moved = {**parts, **{role: parts[role] + step * part for role, part in directions.items()}}
+        given = replace(arguments, sinks=moved["sinks"]) if "sinks" in directions else arguments
+        outcome = forward(given, moved["q"], moved["k"], moved["v"])
         with np.errstate(all="ignore"):
-            lse = np.where((dlse == 0) | np.isneginf(outcome.lse), 0, outcome.lse * dlse)
+            lse = np.where((dlse == 0) | (outcome.lse == -np.inf), 0, outcome.lse * dlse)
             return float((outcome.out * dout).sum() + lse.sum())
 
     return (loss(STEP) - loss(-STEP)) / (2 * STEP)

@@ -83,7 +83,7 @@ def out_bound(errors: Rounding, last: float) -> np.ndarray:
 def lse_bound(errors: Rounding, last: float) -> np.ndarray:
     """The bound of lse."""
     found = within_range(errors.lse_errors[..., None], errors.outcome.lse[..., None], last, errors)[..., 0]
-    return np.where(np.isneginf(errors.outcome.lse), 0, found)
+    return np.where(errors.outcome.lse == -np.inf, 0, found)
 
 
 def weights_bound(errors: Rounding, last: float) -> np.ndarray:
@@ -280,6 +280,6 @@ def compare(got: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> tuple[b
         error = abs(got - expected)
         ratio = np.where(np.isnan(bound), np.inf, error / bound)
     ratio = np.where(np.isfinite(expected) & np.isfinite(got), ratio, np.inf)
-    ratio[np.isposinf(bound) | (got == expected) | (np.isnan(got) & np.isnan(expected))] = 0
+    ratio[(bound == np.inf) | (got == expected) | (np.isnan(got) & np.isnan(expected))] = 0
     at = np.unravel_index(int(ratio.argmax()), ratio.shape)
     return bool(ratio[at] <= 1), float(ratio[at]), tuple(int(i) for i in at)

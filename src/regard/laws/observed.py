@@ -109,7 +109,7 @@ class ObservedAnswer(Observed):
             return False
         with np.errstate(all="ignore"):
             outcome = forward(self.arguments, self.call.q, self.call.k, self.call.v)
-            empty = np.asarray((~outcome.allowed | np.isneginf(outcome.scores)).all(-1))
+            empty = np.asarray((~outcome.allowed | (outcome.scores == -np.inf)).all(-1))
             if not empty.any():
                 return True
             for what, result in self._results(arguments).items():
@@ -187,7 +187,7 @@ class ObservedAnswer(Observed):
         lse = in_range(outcome.lse, self.arguments.real)
         if self.conventions.empty_lse == "-inf" or self.answer.lse is None:
             return lse
-        return np.where(np.isneginf(lse), np.inf if self.conventions.empty_lse == "inf" else self.answer.lse, lse)
+        return np.where(lse == -np.inf, np.inf if self.conventions.empty_lse == "inf" else self.answer.lse, lse)
 
     def _same_gradients(self, arguments: Arguments, unexplained: bool) -> bool:
         """unexplained: whether the right law does not give the results of the forward pass."""
@@ -253,13 +253,13 @@ def _same(actual: np.ndarray, found: Result, bound: np.ndarray | None) -> bool:
     if actual.shape != found.value.shape:
         return False
     allowed = SLACK * (found.bound if bound is None else np.fmax(found.bound, bound))
-    missed = _missed(actual, Result(found.value, np.where(np.isposinf(allowed), 0, allowed)))
-    return not (missed if bound is None else missed & ~np.isposinf(bound)).any()
+    missed = _missed(actual, Result(found.value, np.where(allowed == np.inf, 0, allowed)))
+    return not (missed if bound is None else missed & (bound != np.inf)).any()
 
 
 def _missed(actual: np.ndarray, result: Result) -> np.ndarray:
     """Where numbers are not within the bound of a result. Infinities and NaN must be equal."""
-    near = (np.abs(actual - result.value) <= result.bound) | np.isposinf(result.bound)
+    near = (np.abs(actual - result.value) <= result.bound) | (result.bound == np.inf)
     return ~(near | (actual == result.value) | (np.isnan(actual) & np.isnan(result.value)))
 
 

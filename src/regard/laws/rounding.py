@@ -129,7 +129,7 @@ class Rounding:
             sinks = one * abs(finite(self.arguments.sinks))[:, None]
             error = np.concatenate([error, np.broadcast_to(sinks, (*error.shape[:3], self.sinks))], -1)
         below = self.logs.max(-1, initial=-np.inf, keepdims=True) - self.logs
-        return np.where(np.isfinite(below), error + one * (1 + np.where(np.isfinite(below), below, 0)), 0)
+        return np.where(np.isfinite(below), error + one * (1 + below), 0)
 
     @property
     def sinks(self) -> int:
@@ -168,12 +168,12 @@ class Rounding:
         """
         lse = self.units.sums * abs(finite(self.outcome.lse))[..., None]
         normal = self.weights * (self.units.of_sum(self.count + self.sinks) + np.expm1(np.minimum(lse, 50)))
-        return np.where(np.isneginf(self.logs), 0, self.shifts[0] + normal + self.units.least)
+        return np.where(self.logs == -np.inf, 0, self.shifts[0] + normal + self.units.least)
 
     @cached_property
     def lse_errors(self) -> np.ndarray:
         """The largest error of each lse (B, H, Q)."""
-        lse = np.where(np.isfinite(self.outcome.lse), self.outcome.lse, 0)
+        lse = finite(self.outcome.lse)
         top = self.logs.max(-1, initial=-np.inf)
         beside = np.where(np.isfinite(top), abs(lse + top) + abs(top), 0)  # |m| + |ln Σ exp(s − m)|
         terms = self.count[..., 0] + self.sinks
@@ -219,7 +219,7 @@ def first_order(
         logits = scores if arguments.score is None else abs(arguments.scale * arguments.product(q, k))
         sizes = abs(arguments.scale) * (abs(q) @ abs(k).swapaxes(-1, -2))
         off = 4 * units.one * (logits + scores) + 4 * units.sums * (math.sqrt(D) + 1) * sizes
-        weights = abs(np.nan_to_num(outcome.weights, posinf=0, neginf=0))  # those of a mistake may be negative
+        weights = abs(finite(outcome.weights))  # those of a mistake may be negative
         reached = np.where(weights > 0, off, 0) if weights.shape == off.shape else off
         summed = 4 * units.sums * (math.sqrt(K) + 1)
         moved = weights * (np.expm1(reached + (weights * reached).sum(-1, keepdims=True)) + 4 * units.one + summed)
