@@ -2,19 +2,27 @@
 
 import pytest
 
+from regard.laws import observed
 from regard.laws.catalog import CATALOG
 from regard.laws.matrix import lines, matrix, pairs, row
 from regard.laws.probes import probes
 
-PARTS = 4  # of the catalog, which several workers judge
+
+def once(function, count):
+    """The function, which computes once for the same first arguments, so many of them."""
+    known = {}
+    return lambda *given, **more: known.get(given[:count]) or known.setdefault(given[:count], function(*given, **more))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_mistake_is_rejected_and_named_first(part):
-    """All of them, 100 %: there is no class of mistakes that the probes cannot separate."""
-    rows = list(matrix(CATALOG[part::PARTS]))
-    assert [each.mistakes[0].name for each in rows] == [mistake.name for mistake in CATALOG[part::PARTS]]
+def test_every_mistake_is_rejected_and_named_first(monkeypatch):
+    """All of them, 100 %: there is no class of mistakes that the probes cannot separate. What a mistake makes of a
+    probe is the same for all functions.
+    """
+    for name, count in {"meaning": 2, "apply": 2, "forward": 1, "first_order": 1, "backward": 1}.items():
+        monkeypatch.setattr(observed, name, once(getattr(observed, name), count))
+    rows = list(matrix())
+    assert len(rows) == len(CATALOG)
     assert [each.mistakes[0].name for each in rows if not each.rejected] == []
     assert [each.mistakes[0].name for each in rows if each.named[:1] != (each.mistakes[0].name,)] == []
 
