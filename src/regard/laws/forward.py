@@ -50,7 +50,7 @@ def forward(arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray, p
             scores = np.broadcast_to(evaluate(arguments.score, values).astype(np.float64), shape)
         allowed = np.ones(shape, bool)
         if arguments.mask is not None:
-            allowed = np.broadcast_to(evaluate(arguments.mask, values), shape)
+            allowed &= evaluate(arguments.mask, values)
         sinks = arguments.sinks if part is None or arguments.sinks is None else arguments.sinks[part.heads]
         weights = arguments.to_weights(scores, allowed, sinks)
         out = arguments.finish(arguments.to_output(weights, allowed, k, v)) + arguments.added(q, v)
