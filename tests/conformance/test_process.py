@@ -333,12 +333,11 @@ def test_starting_is_light(mark, tmp_path):
     assert answer.words == f"ValueError: [] {os.getcwd()} {mark} True"
 
 
-def test_a_call_that_cannot_be_made_is_absent(mark):
+def test_a_call_that_cannot_be_made_is_absent(session):
     """It is not the function's mistake, and the session goes on."""
-    with Session(f"{FILE}:attention") as session:
-        with pytest.raises(Absent, match="sinks"):
-            session.call(call(sinks=np.zeros(2, np.float32)))
-        assert session.call(call()).status == "ok"
+    with pytest.raises(Absent, match="sinks"):
+        session.call(call(sinks=np.zeros(2, np.float32)))
+    assert session.call(call()).status == "ok"
 
 
 def test_an_adapter_that_needs_another_library_is_refused(mark, tmp_path):

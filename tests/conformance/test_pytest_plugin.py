@@ -87,6 +87,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     (folder / "mine.py").write_text(MINE)
     (folder / "test_mine.py").write_text(TESTS)
+    (folder / "hasty.py").write_text("from regard.conformance import shrink\n\nshrink.SECONDS = 0\n")
     (folder / "empty").mkdir()
     installed = folder / "installed" / "plugins_of_regard-0.dist-info"
     installed.mkdir(parents=True)
@@ -148,9 +149,9 @@ def test_a_broken_law_fails_with_its_counterexample(project):
 def test_a_case_or_a_law_may_be_expected_to_fail(project):
     """A case must then fail, and a law in one of its cases."""
     reason = {"reason": "for large depths", "link": "https://example.org/1"}
-    known = {"schema": 1, "expected": {"law-01[deep]": reason, "law-03": reason}}
-    (project / "known.json").write_text(json.dumps(known))
-    options = ("--conform-adapter", "known.json", "--conform-level", "1", "-rx", "-v")
+    expected = {"law-01[deep]": reason, "law-03": reason}
+    (project / "known.json").write_text(json.dumps({"schema": 1, "expected": expected}))
+    options = ("--conform-adapter", "known.json", "--conform-level", "1", "-p", "hasty", "-vrx")
 
     found = run(project, "--conform", "mine.py:deep", *options)
     assert found.returncode == 0, found.stdout
@@ -164,8 +165,8 @@ def test_a_case_or_a_law_may_be_expected_to_fail(project):
 
 
 def test_cases_are_selected_by_level_and_by_name(project):
-    options = ("-m", "level1", "-k", "causal-of-33-rows or runs or window-3", "-v")
-    found = run(project, "--conform", "mine.py:right", *options)
+    names = "causal-of-33-rows or runs or window-3"
+    found = run(project, "--conform", "mine.py:right", "-m", "level1", "-k", names, "-v")
 
     assert "1 passed" in found.stdout and "law-03[causal-of-33-rows] PASSED" in found.stdout
 
@@ -189,8 +190,7 @@ def test_what_cannot_run_is_an_error_of_usage(project, options, words):
 
 
 def test_a_function_that_ends_its_process_fails_its_cases(project):
-    """Until three calls are lost. Here no smaller call is sought: each would start a process."""
-    (project / "hasty.py").write_text("from regard.conformance import shrink\n\nshrink.SECONDS = 0\n")
+    """Until three calls are lost. No smaller call is sought: each would start a process."""
     found = run(project, "--conform", "mine.py:ends", "--conform-level", "0", "-p", "hasty", "-rs")
 
     assert found.returncode == 1, found.stdout

@@ -12,13 +12,13 @@ import regard.conformance as rc
 from .implementations import right
 
 
-def rejected(seed, level=2):
+def rejected(seed):
     """What is found in the right implementation of a seed, with its own adapter and with the measured one."""
     function, declared = right(np.random.default_rng(seed))
     names = {"parameters": declared.parameters, "heads": declared.heads, "layout": declared.layout}
-    found = [str(each) for each in rc.conform(function, adapter=declared, level=level).findings]
+    found = [str(each) for each in rc.conform(function, adapter=declared, level=2).findings]
     inferred = rc.infer(function, adapter=rc.Adapter(**names)).adapter
-    measured = rc.conform(function, adapter=replace(inferred, confirmed=True), level=level)
+    measured = rc.conform(function, adapter=replace(inferred, confirmed=True), level=2)
     return [*found, *(f"after infer: {each}" for each in measured.findings)]
 
 
