@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +41,6 @@ class Observed(ABC):
         self.id, self.arguments, self.work, self.answered = id, arguments, work, answered
         self.effort = 0.0
 
-    @lru_cache(1)  # noqa: B019, a search needs it twice in a row
     def mistaken(self, mistakes: Sequence[Mistake]) -> Arguments | None:
         """The arguments with these mistakes, one after the other; None if none makes a difference."""
         if not self.work:
