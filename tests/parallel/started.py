@@ -1,59 +1,64 @@
-"""Real processes on gloo: one start for all cases of a number of ranks, because importing torch takes seconds."""
+"""Real processes on gloo: one start for all cases of a number of ranks. One process imports torch and the work, which
+takes seconds, and forks into the ranks.
+"""
 
+import importlib
+import inspect
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tests import ROOT
 from tests.support.waiting import HANG
 
-OUTPUT = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-
 
 def started(ranks, module, name, *arguments):
-    """[(exit status, what `module.name(*arguments)` returned, or yielded last, or None, what was printed) of each]."""
+    """[(exit status, what `module.name(*arguments)` returned, or yielded last, or None) of each rank]."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         command = [sys.executable, "-m", "tests.parallel.started", folder, str(ranks), module, name]
         Path(folder, "arguments").write_bytes(pickle.dumps(arguments))
-        running = [
-            subprocess.Popen([*command, str(rank)], env=environment, cwd=ROOT, text=True, **OUTPUT)
-            for rank in range(ranks)
-        ]
+        running = subprocess.Popen(command, env=environment, cwd=ROOT, start_new_session=True)
         try:
-            said = [each.communicate(timeout=HANG)[0] for each in running]
+            assert running.wait(HANG) == 0
         finally:
-            for each in running:
-                each.kill()
-        results = [Path(folder, f"result {rank}") for rank in range(ranks)]
-        found = [pickle.loads(each.read_bytes()) if each.exists() else None for each in results]
-        return [(each.returncode, one, text) for each, one, text in zip(running, found, said, strict=True)]
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+        files = [Path(folder, "statuses"), *(Path(folder, f"result {rank}") for rank in range(ranks))]
+        statuses, *found = [pickle.loads(each.read_bytes()) if each.exists() else None for each in files]
+        return [*zip(statuses, found, strict=True)]
 
 
 def results(ranks, module, name, *arguments):
     """What each rank returned; all of them have ended well."""
     found = started(ranks, module, name, *arguments)
-    assert [status for status, _, _ in found] == [0] * ranks, found
-    return [result for _, result, _ in found]
+    assert [status for status, _ in found] == [0] * ranks, found
+    return [result for _, result in found]
 
 
-def main(folder, ranks, module, name, rank):
-    """One rank."""
-    import importlib
-    import inspect
-
+def main(folder, ranks, module, name):
+    """Imports, and becomes each of the ranks; the first process notes how they ended."""
+    import torch._dynamo  # noqa: F401, which DTensors and optimizers import
     import torch.distributed as dist
 
-    store = dist.FileStore(f"{folder}/store", int(ranks))
-    dist.init_process_group("gloo", store=store, rank=int(rank), world_size=int(ranks))
-    work = getattr(importlib.import_module(module), name)
-    found = work(*pickle.loads(Path(folder, "arguments").read_bytes()))
-    for each in found if inspect.isgenerator(found) else [found]:
-        Path(folder, f"result {rank}").write_bytes(pickle.dumps(each))
-    dist.destroy_process_group()
+    work, forks = getattr(importlib.import_module(module), name), []
+    for rank in range(int(ranks)):
+        forks.append(os.fork())
+        if not forks[rank]:
+            store = dist.FileStore(f"{folder}/store", int(ranks))
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=int(ranks))
+            found = work(*pickle.loads(Path(folder, "arguments").read_bytes()))
+            for each in found if inspect.isgenerator(found) else [found]:
+                Path(folder, f"result {rank}").write_bytes(pickle.dumps(each))
+            return dist.destroy_process_group()
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in forks]
+    Path(folder, "statuses").write_bytes(pickle.dumps(statuses))
+    os._exit(0)  # without taking the libraries apart
 
 
 if __name__ == "__main__":

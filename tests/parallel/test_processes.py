@@ -16,59 +16,26 @@ pytestmark = pytest.mark.slow
 MODULE = "tests.parallel.on_gloo"
 
 
-@pytest.fixture(scope="module")
-def of_two():
-    """What each of two ranks computes in one start."""
-    return results(2, MODULE, "of_two", 8)
-
-
 def alone(name, tensors):
     """Output and gradients of one process."""
     return on_gloo.step(on_gloo.attends(rg.attention, **on_gloo.CASES[name][1]), tensors)
 
 
-@pytest.fixture(scope="module")
-def of_four():
-    """What each of four ranks computes in one start, in which rank 1 ends early."""
-    return started(4, MODULE, "of_four")
-
-
-def test_the_bits_of_one_process(of_four):
-    """Outputs and gradients of each of four ranks equal those of one process: placements, DTensors, rows × heads."""
-    expected = {name: alone(name, on_gloo.whole()) for name in on_gloo.CASES}
-    for rank, (_, (found, _), _) in enumerate(of_four):
-        assert len(found) == 5
-        for (name, way), (positions, arrays) in found.items():
-            wanted = [each[:, :, positions] for each in expected[name]]
-            assert all(map(torch.equal, arrays, wanted)), (rank, name, way)
-
-
-def test_the_functions_of_gpus(of_two):
-    """Two ranks that compute with them have the bits of one process, but for sums over ranks, which round twice."""
-    expected = alone("window, dropout", [each.bfloat16() for each in on_gloo.whole()])
-    for (positions, arrays), _ in of_two:
-        wanted = [each[:, :, positions] for each in expected]
-        assert torch.equal(arrays[0], wanted[0]) and torch.equal(arrays[1], wanted[1])
-        torch.testing.assert_close(arrays[2:], wanted[2:], rtol=0.02, atol=0.02)
-
-
-def test_texts(of_two):
-    """Two processes continue a prompt whose keys need twice the storage of each, as one process with more does."""
-    for rank, (_, (greedy, full, drawn, differ, methods, words)) in enumerate(of_two):
-        assert greedy[0] == greedy[1] and len(greedy[0][0]) == 8
-        assert "the storage is full" in full
-        assert drawn[0] == drawn[1] and [len(each) for each in drawn[0]] == [4, 8]
-        assert "the ranks disagree about the new keys" in differ
-        assert "the ranks disagree about the method\n  given     rank 0: drop; rank 1: add" in methods
-        assert all(f"rank {rank} of 2: {(1024, 983)[rank]:,} of 2,007 positions" in each for each in words)
-
-
-def test_refusals_disagreement_and_the_end_of_a_rank(of_four):
-    """A refusal is raised on every rank word for word, and ranks that disagree are named; the ranks can go on after
-    both. Where a rank ended, the others name it, and end.
+def test_four_ranks(subtests):
+    """One start of four ranks: outputs and gradients are those of one process, for placements, DTensors, rows × heads.
+    A refusal is raised on every rank word for word, and ranks that disagree are named; the ranks can go on after both.
+    Where a rank ended, the others name it, and end.
     """
-    assert [status for status, _, _ in of_four] == [0, 7, 0, 0]
-    for _, (_, (refused, disagreed, finite, lost)), _ in of_four[:1] + of_four[2:]:
+    found = started(4, MODULE, "of_four")
+    assert [status for status, _ in found] == [0, 7, 0, 0]
+    with subtests.test("the bits of one process"):
+        expected = {name: alone(name, on_gloo.whole()) for name in on_gloo.CASES}
+        for rank, (_, (computed, _)) in enumerate(found):
+            assert len(computed) == 5
+            for (name, way), (positions, arrays) in computed.items():
+                wanted = [each[:, :, positions] for each in expected[name]]
+                assert all(map(torch.equal, arrays, wanted)), (rank, name, way)
+    for _, (_, (refused, disagreed, finite, lost)) in found[:1] + found[2:]:
         assert [refused[0], disagreed[0], finite, lost[0]] == ["Refused", "Refused", True, "Lost"]
         assert refused[1] == (
             "parallel.attention: scale is not a number\n  given     nan\n  expected  a finite number\n"
@@ -78,6 +45,26 @@ def test_refusals_disagreement_and_the_end_of_a_rank(of_four):
             "parallel.attention: the ranks disagree about the mask\n  given     ranks 0, 1, 3: key <= query; rank 2: "
         )
         assert lost[1].startswith("rank 1 ") and "(parallel.attention: agreement)" in lost[1]
+
+
+def test_two_ranks(subtests):
+    """One start of two ranks: with the functions of GPUs they have the bits of one process, but for sums over ranks,
+    which round twice; they continue a prompt whose keys need twice the storage of each, as one process with more does.
+    """
+    found = results(2, MODULE, "of_two", 8)
+    with subtests.test("the functions of GPUs"):
+        expected = alone("window, dropout", [each.bfloat16() for each in on_gloo.whole()])
+        for (positions, arrays), _ in found:
+            wanted = [each[:, :, positions] for each in expected]
+            assert torch.equal(arrays[0], wanted[0]) and torch.equal(arrays[1], wanted[1])
+            torch.testing.assert_close(arrays[2:], wanted[2:], rtol=0.02, atol=0.02)
+    for rank, (_, (greedy, full, drawn, differ, methods, words)) in enumerate(found):
+        assert greedy[0] == greedy[1] and len(greedy[0][0]) == 8
+        assert "the storage is full" in full
+        assert drawn[0] == drawn[1] and [len(each) for each in drawn[0]] == [4, 8]
+        assert "the ranks disagree about the new keys" in differ
+        assert "the ranks disagree about the method\n  given     rank 0: drop; rank 1: add" in methods
+        assert all(f"rank {rank} of 2: {(1024, 983)[rank]:,} of 2,007 positions" in each for each in words)
 
 
 @pytest.mark.sweep
