@@ -58,13 +58,16 @@ def learners_file(answer, exercise):
     return "\n\n\n".join(map(ast.unparse, code)).replace(name, exercise.function)
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", OF_FILE)
-def test_right_answers_pass(name, tmp_path):
+def test_right_answers_pass(name, tmp_path, monkeypatch):
     """However they are written."""
     chapter, exercise = OF_FILE[name]
     if missing := installed(exercise.needs):
         pytest.skip(missing)
+    if exercise.needs:
+        monkeypatch.setattr("torch.set_num_threads", int)  # other tests go on in this process
     path, problems = tmp_path / exercise.file_name, {}
     with Checker(chapter, exercise) as checker:
         for answer in [each for each in ANSWERS if each.startswith(f"{name}__")]:
@@ -72,6 +75,15 @@ def test_right_answers_pass(name, tmp_path):
             problems[answer] = checker.checked(path).problem
 
     assert {answer: problem for answer, problem in problems.items() if problem} == {}
+
+
+def test_an_exercise_with_torch_in_its_own_process(tmp_path):
+    """As learners check it."""
+    chapter, exercise = next(each for each in OF_FILE.values() if each[1].needs)
+    path = tmp_path / exercise.file_name
+    path.write_text("import torch\n" + exercise.solution, encoding="utf-8")
+
+    assert checked(chapter, exercise, path).problem is None
 
 
 def test_every_exercise_has_a_right_answer():
@@ -88,6 +100,7 @@ VALUES = {"None": {"runs"}, "[1.5] * 7": OTHER, "1.5": OTHER, "'a'": OTHER}
 OWN = [(each, exercise) for each in chapters() for exercise in each.exercises if exercise.result and not exercise.needs]
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize(("course", "exercise"), OWN, ids=[f"{each.number}-{exercise.name}" for each, exercise in OWN])
 def test_a_value_that_the_check_cannot_use_is_not_called_an_error(course, exercise, tmp_path):

@@ -60,7 +60,7 @@ def failures(found):
     return {what: wrong for what, wrong in proved(found) if wrong}
 
 
-def test_meta_a_right_chapter_is_proved(tmp_path):
+def test_meta_a_right_chapter_is_proved(tmp_path, here):
     """The proof runs every part."""
     found = dict(proved(chapter(tmp_path)))
 
@@ -93,7 +93,7 @@ def test_meta_a_right_chapter_is_proved(tmp_path):
         ('```toml question a\nask = "x"\nform = "number"\nanswer = 1\nwrong = [{ answer = 1, why = "y" }]\n```\n', "number a", "is not explained as stated"),
     ],
 )  # fmt: skip
-def test_meta_each_failure_is_found(text, what, wrong, tmp_path):
+def test_meta_each_failure_is_found(text, what, wrong, tmp_path, here):
     """The proof can fail at every part, and goes on."""
     found = failures(chapter(tmp_path, text + TESTS if "exercise" in text else text))
 

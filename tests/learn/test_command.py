@@ -13,6 +13,7 @@ from regard.learn.source import chapters
 from tests.support.command import done, refused, regard, until_ctrl_c
 from tests.support.waiting import HANG
 
+pytestmark = pytest.mark.usefixtures("here")
 THREE = next(each for each in chapters() if each.number == 3)
 FIRST = THREE.exercises[0]
 FILE = FIRST.file_name

@@ -20,7 +20,7 @@ OTHER = "import numpy as np\n\n\ndef scores(a, b):\n    return np.einsum('id,jd-
 
 
 @pytest.fixture
-def course(tmp_path):
+def course(tmp_path, here):
     """A chapter with one exercise."""
     (tmp_path / "own").mkdir()
     return [chapter(tmp_path / "own", SCORES)]
@@ -129,7 +129,7 @@ def test_tables_have_a_row_for_each_learner(tmp_path, course):
     assert [row["learner"] for row in parsed] == ["'=1+2", "b"] and parsed[1]["mistakes"] == "scale-missing"
 
 
-def test_the_command_prints_text_json_and_csv(tmp_path, monkeypatch):
+def test_the_command_prints_text_json_and_csv(tmp_path, monkeypatch, here):
     """Chapters can be chosen; the numbers are those of the functions."""
     course = [each for each in chapters() if each.number == 3]
     monkeypatch.chdir(tmp_path)
@@ -146,7 +146,7 @@ def test_the_command_prints_text_json_and_csv(tmp_path, monkeypatch):
     assert len(list(csv.DictReader(io.StringIO(run("--csv"), newline="")))) == 2 * len(course[0].exercises)
 
 
-def test_a_chapter_of_ones_own(tmp_path):
+def test_a_chapter_of_ones_own(tmp_path, here):
     """It is read, checked with its own mistakes, graded, and found again without being named."""
     own = tmp_path / "own"
     own.mkdir()
@@ -196,8 +196,9 @@ DESTROYS = {
 
 
 @pytest.mark.parametrize("name", DESTROYS)
-def test_code_that_destroys_its_surroundings(name, tmp_path, monkeypatch, course):
+def test_code_that_destroys_its_surroundings(name, tmp_path, monkeypatch):
     """It does so in a copy: the learners' folders and the teacher's are as before, and so is every other grade."""
+    course = [chapter(tmp_path, SCORES)]
     folders = [learner(tmp_path / each, course, DESTROYS[name] + OTHER) for each in ("a", "b")]
     folders.append(learner(tmp_path / "c", course, "from helper import one\n" + OTHER))
     for folder in folders:

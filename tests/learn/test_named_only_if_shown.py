@@ -59,14 +59,14 @@ def problem(folder, cases, code):
     return checked(chapter, chapter.exercises[0], folder / "01_twice.py").problem
 
 
-def test_a_mistake_that_no_case_shows_is_not_named(tmp_path):
+def test_a_mistake_that_no_case_shows_is_not_named(tmp_path, here):
     """Only the law finds it, and it finds other errors too."""
     found = problem(tmp_path, "(1.0, 2.0)", OTHER)
 
     assert found.kind == "law" and not found.mistakes and not found.cause
 
 
-def test_a_mistake_that_a_case_shows_is_named(tmp_path):
+def test_a_mistake_that_a_case_shows_is_named(tmp_path, here):
     """The same chapter with a case below 0."""
     code = "def twice(x):\n    return x + x if x[0] > 0 else -2 * x\n"
 

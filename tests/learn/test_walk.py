@@ -14,6 +14,7 @@ from .chapter_files import chapter as written
 from .test_command import run
 from .typing import typed
 
+pytestmark = pytest.mark.usefixtures("here")
 COURSE = chapters()
 QUESTIONS = {each.key: each for chapter in COURSE for each in chapter.questions}
 

@@ -25,9 +25,9 @@ WRONG = {
     ),
     "no-argument": ("def test_sum():\n    pass\n", "test_sum rejects the right answer", "TypeError"),
     "exits": ("def test_sum(scores):\n    raise SystemExit\n", "the code ends the program", "SystemExit"),
-    "loops": ("def test_sum(scores):\n    while True:\n        pass\n", "a test did not return in 1 s"),
-    "loops-if-wrong": (
-        "import numpy as np\n\n\ndef test_sum(scores):\n    while scores(*2 * [4 * np.eye(4)])[0, 0] != 8:\n        pass\n",
+    "waits": ("import time\n\n\ndef test_sum(scores):\n    time.sleep(600)\n", "a test did not return in 1 s"),
+    "waits-if-wrong": (
+        "import time\nimport numpy as np\n\n\ndef test_sum(scores):\n    while scores(*2 * [4 * np.eye(4)])[0, 0] != 8:\n        time.sleep(600)\n",
         "a test did not return in 3 s",
     ),
     "shape-only": (

@@ -119,7 +119,7 @@ def test_a_program_runs_once_and_its_failure_is_told(tmp_path, monkeypatch):
         "error": "print(1 // 0)",
         "crash": "import os\n\nos.abort()",
         "leaves": "import sys\n\nsys.exit(3)",
-        "loop": "while True:\n    pass",
+        "loop": "import time\n\ntime.sleep(600)",
     }
     more = "".join(f"\n```python reveal {name}\n{code}\n```\n" for name, code in codes.items())
     with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters", more)) as running:
@@ -291,7 +291,7 @@ def test_whatever_a_file_does_others_are_answered(client, folder, code, says, mo
         found = client.result(KEY, than=found)
 
 
-def test_hints_and_the_solution_are_noted(client, folder):
+def test_hints_and_the_solution_are_noted(here, client, folder):
     """As the terminal does: a solution after a try, and passing afterwards is not the learner's own."""
     client.post("hint", "scores", number=2)
     client.post("hint", "scores", number=1)
@@ -327,7 +327,7 @@ def test_who_waits_is_answered_in_any_case(client, monkeypatch):
 # ---- the learner's folder --------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_removed_is_begun_anew(client, folder):
+def test_a_folder_that_is_removed_is_begun_anew(here, client, folder):
     """While the server runs: an answer is kept, a file is written, and its saves are checked."""
     client.post("start", "scores")
     shutil.rmtree(folder)
@@ -340,7 +340,7 @@ def test_a_folder_that_is_removed_is_begun_anew(client, folder):
     assert read(folder).answers["3/size"]["right"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(folder, chapters, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_told(here, folder, chapters, monkeypatch):
     """The page is shown, the answer refused in a sentence, and a result that cannot be noted is shown. Modes do not
     stop root, so the lock of the folder refuses here.
     """
