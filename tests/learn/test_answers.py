@@ -14,6 +14,7 @@ from regard.learn.checking import check as checking
 from regard.learn.checking.check import Checker, checked
 from regard.learn.running import installed
 from regard.learn.source import chapters
+from tests.support.lanes import by_name
 
 OF_FILE = {
     exercise.file_name.removesuffix(".py"): (chapter, exercise)
@@ -58,10 +59,9 @@ def learners_file(answer, exercise):
     return "\n\n\n".join(map(ast.unparse, code)).replace(name, exercise.function)
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", OF_FILE)
-def test_right_answers_pass(name, tmp_path, monkeypatch):
+def test_right_answers_pass(name, tmp_path, monkeypatch, here):
     """However they are written."""
     chapter, exercise = OF_FILE[name]
     if missing := installed(exercise.needs):
@@ -77,15 +77,6 @@ def test_right_answers_pass(name, tmp_path, monkeypatch):
     assert {answer: problem for answer, problem in problems.items() if problem} == {}
 
 
-def test_an_exercise_with_torch_in_its_own_process(tmp_path):
-    """As learners check it."""
-    chapter, exercise = next(each for each in OF_FILE.values() if each[1].needs)
-    path = tmp_path / exercise.file_name
-    path.write_text("import torch\n" + exercise.solution, encoding="utf-8")
-
-    assert checked(chapter, exercise, path).problem is None
-
-
 def test_every_exercise_has_a_right_answer():
     """Every answer is one to an exercise, and what is no answer is used by one."""
     assert {answer.partition("__")[0] for answer in ANSWERS} == OF_FILE.keys()
@@ -97,13 +88,12 @@ def test_every_exercise_has_a_right_answer():
 
 OTHER = {"runs", "shape", "law", "value"}
 VALUES = {"None": {"runs"}, "[1.5] * 7": OTHER, "1.5": OTHER, "'a'": OTHER}
-OWN = [(each, exercise) for each in chapters() for exercise in each.exercises if exercise.result and not exercise.needs]
+OWN = {name: each for name, each in OF_FILE.items() if each[1].result and not each[1].needs}
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize(("course", "exercise"), OWN, ids=[f"{each.number}-{exercise.name}" for each, exercise in OWN])
-def test_a_value_that_the_check_cannot_use_is_not_called_an_error(course, exercise, tmp_path):
+@by_name("course, exercise", OWN)
+def test_a_value_that_the_check_cannot_use_is_not_called_an_error(course, exercise, tmp_path, here):
     """Exercises whose chapter computes with the value: the learner's code raised nothing."""
     path = tmp_path / exercise.file_name
     with Checker(course, exercise) as checker:

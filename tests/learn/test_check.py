@@ -9,7 +9,7 @@ from regard.learn.checking import check as checking
 from regard.learn.checking.check import Checker, checked
 from regard.sandbox.child import Child
 from tests.learn.chapter_files import SCORES, chapter
-from tests.support.processes import descendants, marked
+from tests.support.processes import marked
 
 RIGHT = "    return q @ k.T / q.shape[-1] ** 0.5\n"
 BEGIN = "def scores(q, k):\n"
@@ -130,6 +130,8 @@ RIGHT_FILES = {
     "a-list": BEGIN + "    return [[sum(a * b for a, b in zip(x, y)) / len(x) ** 0.5 for y in k] for x in q]\n",
     "lambda": "scores = lambda q, k: q @ k.T / q.shape[1] ** 0.5\n",
     "class": "class scores:\n    def __new__(cls, q, k):\n    " + RIGHT,
+    "forks": "import os\n" + BEGIN + "    os.fork()\n" + RIGHT,
+    "forks-and-stays": "import os, time\n" + BEGIN + "    if os.fork() == 0:\n        time.sleep(6000)\n" + RIGHT,
     "replaces-stdout": "import sys\nsys.stdout = None\n" + BEGIN + RIGHT,
     "byte-order-mark": "\ufeff" + BEGIN + RIGHT,
     "main-block": BEGIN + RIGHT + "\n\nif __name__ == '__main__':\n    raise SystemExit\n",
@@ -137,12 +139,6 @@ RIGHT_FILES = {
     "@dataclass\nclass Pair:\n    q: object\n    count: ClassVar[int] = 1\n\n\n" + BEGIN + RIGHT,
     "annotations-are-objects": BEGIN + RIGHT + "\n\ndef f(x: int):\n    pass\n\n\nassert f.__annotations__['x'] is int\n",
 }  # fmt: skip
-
-
-FORKS = {
-    "forks": "import os\n" + BEGIN + "    os.fork()\n" + RIGHT,
-    "forks-and-stays": "import os, time\n" + BEGIN + "    if os.fork() == 0:\n        time.sleep(600)\n" + RIGHT,
-}
 
 
 @pytest.fixture(autouse=True)
@@ -181,20 +177,10 @@ def test_what_is_wrong_is_said(name, tmp_path, checker):
     assert [path.name for path in tmp_path.iterdir()] == ["03_scores.py"]
 
 
-@pytest.mark.parametrize("name", RIGHT_FILES)
-def test_what_is_right_passes(name, tmp_path, checker):
-    """However it is written."""
-    assert checker.checked(written(tmp_path, RIGHT_FILES[name])).problem is None
-
-
-@pytest.mark.parametrize("name", FORKS)
-def test_copies_of_the_process_end(name, tmp_path):
-    """Nothing is left behind."""
-    read = chapter(tmp_path)
-
-    with marked() as mark:
-        assert checked(read, read.exercises[0], written(tmp_path, FORKS[name])).problem is None
-        assert descendants(mark) == []
+def test_what_is_right_passes(tmp_path, checker):
+    """However it is written, and whatever else it does; nothing is left behind."""
+    with marked(), Checker(checker.chapter, checker.exercise) as own:
+        assert [name for name, code in RIGHT_FILES.items() if own.checked(written(tmp_path, code)).problem] == []
 
 
 def test_lines_of_an_array_are_below_each_other(tmp_path, checker):
@@ -250,15 +236,14 @@ def test_what_is_printed_is_shown(tmp_path, checker):
     """Of a right answer each case once; of a wrong one the case that fails; of one that never ends what it printed."""
     code = "print('at first')\n" + BEGIN + "    print('shape', q.shape)\n"
 
-    def found(rest, check=checker.checked):
-        result = check(written(tmp_path, code + rest))
+    def found(rest):
+        result = checked(checker.chapter, checker.exercise, written(tmp_path, code + rest))
         return result.problem, result.printed.splitlines()
 
     assert found(RIGHT) == (None, ["at first", "shape (1, 2)", "shape (2, 4)", "shape (5, 8)"])
     wrong, printed = found("    return q @ k.T / q.shape[0] / 2 ** 0.5\n")
     assert printed == wrong.printed.splitlines() == ["at first", "shape (2, 4)"]
-    with Checker(checker.chapter, checker.exercise) as other:  # whose process has printed nothing so far
-        endless, printed = found("    while True:\n        pass\n", other.checked)
+    endless, printed = found("    while True:\n        pass\n")
     assert "does a loop never end" in endless.what and printed == ["at first", "shape (1, 2)"]
 
 

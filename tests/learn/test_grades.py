@@ -22,8 +22,7 @@ OTHER = "import numpy as np\n\n\ndef scores(a, b):\n    return np.einsum('id,jd-
 @pytest.fixture
 def course(tmp_path, here):
     """A chapter with one exercise."""
-    (tmp_path / "own").mkdir()
-    return [chapter(tmp_path / "own", SCORES)]
+    return [chapter(tmp_path, SCORES)]
 
 
 def learner(folder, course, code, **noted):
@@ -31,8 +30,7 @@ def learner(folder, course, code, **noted):
     folder.mkdir(parents=True)
     exercise = course[0].exercises[0]
     if code is not None:
-        path = folder / exercise.file_name
-        path.write_bytes(code if isinstance(code, bytes) else code.encode())
+        (folder / exercise.file_name).write_text(code, "latin-1")
     if noted:
         with changing(folder) as progress:
             progress.exercise(exercise.key).update(noted)
@@ -46,7 +44,7 @@ def test_folders_of_every_kind(tmp_path, course):
         "shown": (exercise.solution, {"tries": 1, "hints": 2, "shown": True}, ("passed", (), True, False)),
         "copied": ("# mine\n" + exercise.solution, {}, ("passed", (), False, True)),
         "own-mistake": (exercise.wrong[1].code, {}, ("not right", ("keys-not-transposed",), False, False)),
-        "no-text": (b"\xff\xfe\x00def", {}, ("not right", (), False, False)),
+        "no-text": ("\xff\xfe\x00def", {}, ("not right", (), False, False)),
         "untouched": (exercise.start, {}, ("not begun", (), False, False)),
         "empty": (None, {}, ("not begun", (), False, False)),
     }
@@ -244,8 +242,7 @@ def test_a_file_among_the_folders_is_named(tmp_path, course):
 @pytest.mark.parametrize("solution", ["return q[99] @ k", "import os; os._exit(1)", "import sys; sys.exit()"])
 def test_a_chapter_that_fails_is_not_the_learners_error(tmp_path, solution):
     """A solution of a teacher's own that cannot be run: nothing is checked, and the way to find it is named."""
-    (tmp_path / "own").mkdir()
-    own = [chapter(tmp_path / "own", SCORES.replace("return q @ k.T / q.shape[-1] ** 0.5", solution, 1))]
+    own = [chapter(tmp_path, SCORES.replace("return q @ k.T / q.shape[-1] ** 0.5", solution, 1))]
 
     (grade,) = grades([learner(tmp_path / "a", own, OTHER)], own)[0].grades
 

@@ -57,9 +57,9 @@ def step(call, tensors):
     return steps.step(call, tensors[:3], tensors[3:])
 
 
-def of_two(tokens):
+def of_two():
     """What two ranks compute with the functions of GPUs, and texts."""
-    return of_gpus([each.bfloat16() for each in whole()]), texts(tokens)
+    return of_gpus([each.bfloat16() for each in whole()]), texts(8)
 
 
 def of_gpus(tensors):

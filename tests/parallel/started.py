@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from tests import ROOT
@@ -23,12 +22,7 @@ def started(ranks, module, name, *arguments):
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         command = [sys.executable, "-m", "tests.parallel.started", folder, str(ranks), module, name]
         Path(folder, "arguments").write_bytes(pickle.dumps(arguments))
-        running = subprocess.Popen(command, env=environment, cwd=ROOT, start_new_session=True)
-        try:
-            assert running.wait(HANG) == 0
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)
+        subprocess.run(command, env=environment, cwd=ROOT, check=True)
         files = [Path(folder, "statuses"), *(Path(folder, f"result {rank}") for rank in range(ranks))]
         statuses, *found = [pickle.loads(each.read_bytes()) if each.exists() else None for each in files]
         return [*zip(statuses, found, strict=True)]
@@ -50,6 +44,7 @@ def main(folder, ranks, module, name):
     for rank in range(int(ranks)):
         forks.append(os.fork())
         if not forks[rank]:
+            signal.alarm(HANG)
             store = dist.FileStore(f"{folder}/store", int(ranks))
             dist.init_process_group("gloo", store=store, rank=rank, world_size=int(ranks))
             found = work(*pickle.loads(Path(folder, "arguments").read_bytes()))

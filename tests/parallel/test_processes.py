@@ -51,7 +51,7 @@ def test_two_ranks(subtests):
     """One start of two ranks: with the functions of GPUs they have the bits of one process, but for sums over ranks,
     which round twice; they continue a prompt whose keys need twice the storage of each, as one process with more does.
     """
-    found = results(2, MODULE, "of_two", 8)
+    found = results(2, MODULE, "of_two")
     with subtests.test("the functions of GPUs"):
         expected = alone("window, dropout", [each.bfloat16() for each in on_gloo.whole()])
         for (positions, arrays), _ in found:

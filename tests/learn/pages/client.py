@@ -7,8 +7,8 @@ import sys
 import time
 from types import SimpleNamespace
 
-from tests import ROOT
 from tests.support import client
+from tests.support.command import SRC
 
 
 class Client(client.Client):
@@ -62,22 +62,6 @@ def alone(folder, chapters):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+        env={**os.environ, "PYTHONPATH": SRC},
     )
     return process, Client(SimpleNamespace(address=process.stdout.readline().strip()))
-
-
-def children(process):
-    """The processes that a process has started and that still run."""
-    found = []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry.name}/stat", encoding="utf-8") as file:
-                state, parent = file.read().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if int(parent) == process and state != "Z":
-            found.append(int(entry.name))
-    return found

@@ -4,7 +4,6 @@ Who is let in: tests/lens/test_server.py, for every server of regard. Results of
 """
 
 import itertools
-import os
 import shutil
 import signal
 import threading
@@ -21,8 +20,10 @@ from regard.learn.pages import checks as serving_checks
 from regard.learn.pages import programs as serving_programs
 from regard.learn.pages import server
 from regard.learn.progress import changing, read
-from tests.learn.pages.client import Client, alone, children
+from tests.learn.pages.client import Client, alone
 from tests.learn.pages.course import RIGHT, WRONG, small_course
+from tests.support.lanes import by_name
+from tests.support.processes import descendants, marked, without
 from tests.support.refusals import refusing
 from tests.support.waiting import HANG
 
@@ -224,25 +225,23 @@ def test_a_killed_server_loses_nothing_and_leaves_no_process(folder, chapters):
                 client.post("place", "alone")
                 noted.append(f"{attempt}-{number}")
 
-    for attempt in range(3):
-        process, client = alone(folder, chapters)
-        client.post("run", "size")
-        noted, started = [], children(process.pid)
-        thread = threading.Thread(target=store, args=(client, noted, attempt))
-        thread.start()
-        while not noted:
-            time.sleep(0.01)
-        time.sleep(0.17 * attempt)
-        process.kill()
-        process.communicate(timeout=HANG)
-        thread.join()
-        assert noted and started and read(folder).place == {"3": "alone"}
-        notes = folder.joinpath("notes.md").read_text()
-        assert all(f"## {each}\n" in notes for each in noted)
-        until = time.monotonic() + HANG
-        while any(os.path.exists(f"/proc/{each}") for each in started):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+    with marked() as mark:
+        for attempt in range(3):
+            process, client = alone(folder, chapters)
+            client.post("run", "size")
+            noted, started = [], len(descendants(mark))
+            thread = threading.Thread(target=store, args=(client, noted, attempt))
+            thread.start()
+            while not noted:
+                time.sleep(0.01)
+            time.sleep(0.17 * attempt)
+            process.kill()
+            process.communicate(timeout=HANG)
+            thread.join()
+            assert noted and started > 1 and read(folder).place == {"3": "alone"}
+            notes = folder.joinpath("notes.md").read_text()
+            assert all(f"## {each}\n" in notes for each in noted)
+            assert without(mark) == []
 
 
 # ---- exercises -------------------------------------------------------------------------------------------------------
@@ -267,14 +266,13 @@ def test_saves_that_come_quickly_are_checked_once_more_at_the_end(client, folder
     assert read(folder).exercises[KEY]["tries"] < 20
 
 
-@pytest.mark.parametrize(
+@by_name(
     "code, says",
-    [
-        ("def scores(q, k):\n    while True:\n        pass\n", "did not return in 1.5 s"),
-        ("import os\n\n\ndef scores(q, k):\n    os.abort()\n", "SIGABRT"),
-        ("import os\n\nos.fork()\n\n\ndef scores(q, k):\n    return q\n", ""),
-    ],
-    ids=["hangs", "crashes", "forks"],
+    {
+        "hangs": ("def scores(q, k):\n    while True:\n        pass\n", "did not return in 1.5 s"),
+        "crashes": ("import os\n\n\ndef scores(q, k):\n    os.abort()\n", "SIGABRT"),
+        "forks": ("import os\n\nos.fork()\n\n\ndef scores(q, k):\n    return q\n", ""),
+    },
 )
 def test_whatever_a_file_does_others_are_answered(client, folder, code, says, monkeypatch):
     """A loop, a crash, a fork: the check says so; the server answers meanwhile, and checks the next save."""
@@ -385,23 +383,24 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
     """While a page waits, a check hangs or a program runs: it ends without a word, and no process is left."""
     loop = "\n```python reveal loop\nwhile True:\n    pass\n```\n"
     chapters, folder = small_course(tmp_path / "chapters", loop), tmp_path / "learner"
-    process, client = alone(folder, chapters)
-    client.post("run", "size")
-    if busy == "checks":
-        save(folder, "def scores(q, k):\n    while True:\n        pass\n")
-        while not client.changes(0)["checking"]:
-            time.sleep(0.05)
-    request = [f"changes/{client.changes(10**9)['version']}"]
-    if busy == "runs":
-        request = ["run", {"chapter": 3, "name": "loop"}]
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(client.ask, *request)
-        time.sleep(0.7)
-        started = children(process.pid)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=HANG)
-    assert (process.returncode, out, err) == (0, "ended\n", "")
-    assert started and not [each for each in started if os.path.exists(f"/proc/{each}")]
+    with marked() as mark:
+        process, client = alone(folder, chapters)
+        client.post("run", "size")
+        if busy == "checks":
+            save(folder, "def scores(q, k):\n    while True:\n        pass\n")
+            while not client.changes(0)["checking"]:
+                time.sleep(0.05)
+        request = [f"changes/{client.changes(10**9)['version']}"]
+        if busy == "runs":
+            request = ["run", {"chapter": 3, "name": "loop"}]
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(client.ask, *request)
+            time.sleep(0.7)
+            started = len(descendants(mark))
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=HANG)
+        assert (process.returncode, out, err) == (0, "ended\n", "")
+        assert started > 1 and descendants(mark) == []
 
 
 def test_a_port_that_is_taken_is_refused(client, folder, chapters):
