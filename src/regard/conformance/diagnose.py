@@ -284,7 +284,7 @@ def _fails_alike(call: Call, judge: Judge, known: Sequence[Mistake], status: str
 
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
-    small = [each for each in passed if failed and each.case.check is None and _size(each.call) < 16384]
+    small = [each for each in passed if failed and not each.case.check and _size(each.call) < 1 << 14]
     return explain(_observed(failed, adapter), _observed(small, adapter))
 
 

@@ -22,6 +22,7 @@ Guarded = tuple[Expr | None, Expr]  # a condition (None: always true) and the va
 
 
 def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
+    # For small arrays np.clip takes much longer than both.
     return tuple(np.minimum(np.maximum(part, 0), size - 1) for part, size in zip(index, table.array.shape))
 
 

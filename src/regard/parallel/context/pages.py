@@ -106,7 +106,8 @@ def check_tokens(where: str, arrays: Sequence[Any], tokens: int, named: str) -> 
 def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
     """Whether these are DTensors; refused: some are, or their tokens are not divided over one dimension of a mesh."""
     tensor = sys.modules.get("torch.distributed.tensor")
-    if tensor is None or not any(isinstance(each, tensor.DTensor) for each in tensors):
+    kind = getattr(tensor, "DTensor", None)  # there is none while another thread imports the module
+    if kind is None or not any(isinstance(each, kind) for each in tensors):
         return False
     reasons = []
     for name, each in zip("qkv", tensors, strict=False):

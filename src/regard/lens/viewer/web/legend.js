@@ -65,7 +65,7 @@ const legend = {
     if (!strong.length) return [several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
     const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
     const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${amount(line, j)} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...this.beside(line, j, itself(j))]);
-    const enough = needed(line, 0.8);
+    const enough = needed(line);
     parts.push(enough > 1 ? `; 80 % of the weight is on ${atMost(line)}${enough.toLocaleString("en")} keys.` : ".");
     if (line.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
     if (hiding(state.run)) parts.push(" Special tokens are left out and the other weights renormalized to 100 %: these are not the model’s own numbers.");

@@ -90,10 +90,10 @@ function ranked({ p, hidden, sorted, sure }, most) {
   return found.sort((a, b) => p[b] - p[a] || a - b).slice(0, most);
 }
 
-/** How many of the largest weights reach this share of the total; null if those with a code do not reach it. */
-function needed({ sorted, total }, share) {
+/** How many of the largest weights reach 80 % of the total; null if those with a code do not reach it. */
+function needed({ sorted, total }) {
   let sum = 0;
-  for (let n = 0; n < sorted.length; n++) if ((sum += sorted[n]) >= share * total * (1 - 1e-6)) return n + 1;
+  for (let n = 0; n < sorted.length; n++) if ((sum += sorted[n]) >= 0.8 * total * (1 - 1e-6)) return n + 1;
   return null;
 }
 

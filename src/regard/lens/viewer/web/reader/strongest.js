@@ -80,7 +80,7 @@ const strongest = {
   /** On how many of the strongest tokens most of the weight is, and how many weights are none. */
   summary() {
     const { sorted, to, wrong, exact } = this.line;
-    const count = needed(this.line, 0.8);
+    const count = needed(this.line);
     const [what, one] = to ? ["the weight", "key"] : ["the received weight", "row"];
     const summary = !sorted.length ? "no weights"
       : count === null ? `80 % of ${what} needs more than the ${sorted.length.toLocaleString("en")} ${one}s with a known weight`
