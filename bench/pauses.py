@@ -2,9 +2,9 @@
 
     python bench/pauses.py [MILLISECONDS]
 
-8 heads, float32, depth 64; ONNX Runtime by its standard Attention operator. The threads of a pool sleep after a pause, and waking them takes as long as a small call.
-Each engine has a process, with the threads that it starts itself, and they take turns. Printed are the median of the
-calls after a pause, and of the calls right after those.
+8 heads, float32, depth 64; ONNX Runtime by its standard Attention operator. The threads of a pool sleep after a pause,
+and waking them takes as long as a small call. Each engine has a process, with the threads that it starts itself, and
+they take turns. Printed are the median of the calls after a pause, and of the calls right after those.
 """
 
 from __future__ import annotations

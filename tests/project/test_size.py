@@ -10,7 +10,7 @@ BUDGET = {
         "lens": 70_310,
         "torch": 46_510,
         "learn": 34_040,
-        "parallel": 32_530,  # as common: torch counts once it is imported completely
+        "parallel": 32_530,  # as common: torch is not used until its import has ended
         "laws": 32_960,  # of conformance before; the base of findings (finding.py), which audits and conformance share
         "audits": 30_410,
         "language": 30_280,
@@ -18,7 +18,7 @@ BUDGET = {
         "models": 22_870,
         "api": 21_790,
         "cli": 18_090,  # audit, look and cost take FILE.py:CLASS (arguments.py)
-        "common": 14_760,  # torch counts once it is imported completely (call_hooks.py)
+        "common": 14_760,  # torch is not used until its import has ended (call_hooks.py)
         "sandbox": 2_870,  # of conformance before
         "top": 600,
     },

@@ -112,13 +112,13 @@ def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
     reasons = []
     for name, each in zip("qkv", tensors, strict=False):
         fits = (
-            isinstance(each, tensor.DTensor)
+            isinstance(each, kind)
             and each.device_mesh.ndim == 1
             and each.placements == (tensor.Shard(each.ndim - 2),)
             and each.device_mesh == tensors[0].device_mesh
         )
         if not fits:
-            given = f"{name} {each.placements}" if isinstance(each, tensor.DTensor) else f"{name}, a plain tensor"
+            given = f"{name} {each.placements}" if isinstance(each, kind) else f"{name}, a plain tensor"
             reasons.append(
                 Reason(
                     f"the tokens of {name} are not divided like those of the others",
