@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import regard as rg
 import regard.torch as rt
 from tests.support.kernels import fresh
+from tests.support.lanes import sweep
 from tests.support.refusals import refusing
 from tests.support.tensors import compiled
 
@@ -139,7 +140,7 @@ def test_forward_and_reverse_mode_agree():
     torch.testing.assert_close(linear(*directions), moved, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *sweep(torch.float16)])
 def test_tangents_of_every_dtype(dtype):
     """The tangent is the float64 one, rounded to the dtype of q."""
 

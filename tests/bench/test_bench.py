@@ -203,3 +203,8 @@ def test_a_requested_engine_must_be_installed(monkeypatch):
     found = run.installed(list(ENGINES), required=False, console=console)
     assert [engine.name for engine in found] == ["regard", "forward"]
     assert "skipped JAX" in console.export_text()
+
+
+def test_numbers_that_do_not_exist_become_null():
+    """NaN and infinity have no place in JSON."""
+    assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}

@@ -27,11 +27,13 @@ def test_calls_while_another_thread_imports_torch():
         importing = threading.Thread(target=load)
         importing.start()
         begun.wait()
+        rounds = 0
         while importing.is_alive():
+            rounds += 1
             for engine in ("jit", "reference"):
                 rg.attention_with_lse(q, q, q, engine=engine)
             rg.attention_weights(q, q), rg.attention_stats(q, q, of=["entropy"]), rg.explain(q, q, q)
         import torch
-        print(torch.equal(rg.attention(*[torch.from_numpy(q)] * 3), torch.ones(2, 8, 16)))
+        print(rounds > 0 and torch.equal(rg.attention(*[torch.from_numpy(q)] * 3), torch.ones(2, 8, 16)))
     """
     assert fresh(script) == "True"

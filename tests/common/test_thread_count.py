@@ -76,6 +76,13 @@ def test_blocks_of_many_threads_leave_nothing():
     assert (count(), thread_count.limits) == (5, 0)
 
 
+def test_settings_that_are_replaced_are_freed():
+    """A program that sets the number in each of its steps keeps the last one only."""
+    for number in range(1, 50):
+        rg.threads(number)
+    assert getattr(thread_count._latest.before, "before", None) is None
+
+
 @pytest.mark.parametrize("wrong", [0, -1, MOST + 1, 10**30, 1.0, 2.5, True, "2", [1], np.float64(1)])
 def test_other_numbers_are_refused(wrong):
     """They change nothing."""

@@ -30,7 +30,7 @@ class Here:
 
 @pytest.fixture
 def here(monkeypatch):
-    """Checks run in this process, where one of their own takes a second, and hardly search for pairs of mistakes.
+    """Checks run in this process, because starting one takes a second, and hardly search for pairs of mistakes.
     test_check.py starts processes.
     """
     monkeypatch.setattr(explain, "EFFORT", 300)

@@ -1,5 +1,7 @@
 """Attention over simulated ranks: results and gradients have the bits of one process, for any rules and placement."""
 
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,6 +11,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context import on_devices
+from regard.parallel.context.pages import given_dtensors
 from regard.parallel.place import LAYOUTS
 from tests.parallel.steps import compared
 from tests.support.lanes import examples
@@ -105,3 +108,9 @@ def test_on_gpus_what_would_be_wrong_is_refused():
         with refusing(text):
             prepared(**rules)
     assert len(prepared(sinks=learned.detach()).positions) == q.shape[1]
+
+
+def test_while_another_thread_imports_dtensors(monkeypatch):
+    """A module that is imported halfway has no class of them."""
+    monkeypatch.setitem(sys.modules, "torch.distributed.tensor", sys)
+    assert not given_dtensors("attention", (torch.zeros(2),))

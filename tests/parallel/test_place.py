@@ -7,6 +7,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.cli.plan import log_normal
 from tests.parallel.placements import brute_bytes, needed, random_mask
+from tests.support.lanes import SWEEP
 from tests.support.refusals import refusing
 
 CAUSAL = rg.causal()
@@ -18,7 +19,7 @@ MILLION = 1 << 20
 def random_place(seed):
     """A mask, and a placement for it of random sizes, ranks and candidate."""
     rng = np.random.default_rng(seed)
-    tokens, ranks = int(rng.integers(1, 1400)), int(rng.choice([1, 2, 3, 5, 8, 20, 40]))
+    tokens, ranks = int(rng.integers(1, 1400)), int(rng.choice([1, 2, 3, 5, 8, 20, 300 if SWEEP else 40]))
     sizes = {"heads": 4, "key_heads": 2, "depth": 16, "value_depth": 8, "dtype": ("float32", "bfloat16")[seed % 2]}
     mask = random_mask(rng, tokens)
     return mask, rp.place(tokens, ranks=ranks, mask=mask, among=[NAMES[seed % 8]], **sizes)

@@ -6,7 +6,7 @@ from tests.project.size import table
 BUDGET = {
     "src/regard": {
         "engines": 121_130,
-        "conformance": 46_710,
+        "conformance": 46_740,  # a session is closed where its suite cannot begin (pytest_plugin.py)
         "lens": 70_310,
         "torch": 46_510,
         "learn": 34_040,
@@ -22,7 +22,7 @@ BUDGET = {
         "sandbox": 2_870,  # of conformance before
         "top": 600,
     },
-    "tests": {"sum": 407_400},
+    "tests": {"sum": 408_170},  # of the page and settings, which nothing else showed: wheel, touch, paper, memory
 }
 
 

@@ -66,7 +66,7 @@ def largest(differences: Iterable[Difference]) -> Difference:
 
 
 def not_by_chance(differences: Iterable[Difference]) -> Difference:
-    """Of the differences that several random replacements cause: one that is not significant, if there is any."""
+    """One of the differences that several random replacements cause: significant only if each of them is."""
     return min(differences, key=lambda each: each.significant)
 
 

@@ -16,8 +16,7 @@ from .conventions.translate import Absent, Asks
 class Judge:
     """The function under these conventions.
 
-    session: what calls it · adapter: the conventions under which it is judged · parameters: whether a role that is not
-    in the adapter is known to be absent
+    session: what calls it · adapter: the conventions under which it is judged
     """
 
     def __init__(self, session: Asks, adapter: Adapter):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ..common.errors import Refused
+from ..common.text.units import counted
 from .cases.case import Case, Result
 from .conventions.adapter_file import read_adapter
 from .conventions.fields import Adapter
@@ -110,7 +111,12 @@ class Plugin:
     ):
         try:
             declared = None if adapter is None else read_adapter(Path(config.invocation_params.dir, adapter))
-            self.suite = Suite(open_session(function, seconds), function, declared, level, seed)
+            session = open_session(function, seconds)
+            try:
+                self.suite = Suite(session, function, declared, level, seed)
+            except BaseException:
+                session.close()
+                raise
         except Refused as refused:
             raise pytest.UsageError(str(refused)) from None
         distributes = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
@@ -141,7 +147,7 @@ def keeps_the_laws(
 
 def whole(report: Report) -> str:
     """The level that was reached, and all findings."""
-    wrong = f"{len(report.findings)} finding{'s' if len(report.findings) > 1 else ''}"
+    wrong = counted(len(report.findings), "finding")
     first = f"{report.target}: level {report.mark} of {report.requested}, {wrong}"
     return "\n\n".join([first, *([report.stopped] if report.stopped else []), *map(described, report.findings)])
 

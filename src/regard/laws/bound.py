@@ -245,7 +245,7 @@ def gradient_bounds(
     gradients: Mapping[str, np.ndarray],
     constants: Mapping[str, float] = CONSTANTS,
 ) -> dict[str, np.ndarray]:
-    """The largest errors of these gradients of the law in a right implementation, by role.
+    """How far a right implementation may be from these gradients of the law, by role.
 
     With P the weights, dP = dout·v, δ = Σ P dP and dS = P (dP − δ + dlse), errors reach the gradients as
     Σ (ΔP |dP − δ + dlse| + P (Δ(dP) + Δδ)) |k|, so that what cancels between dP and δ is allowed for.

@@ -19,6 +19,7 @@ from regard.language.problem import Problem
 from tests.engines.jit.usual import same_results
 from tests.support.engines import dtypes, qkv
 from tests.support.kernels import fresh
+from tests.support.lanes import sweep
 from tests.support.machine import names_x86_registers, on
 
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -112,9 +113,10 @@ def test_a_name_that_the_machine_does_not_have_is_refused():
     ]
 
 
-def test_the_command_line_refuses_with_status_2():
-    """Before any work of any command, and without a traceback."""
-    given = [sys.executable, "-c", "from regard.cli import main; main()", "look"]
+@pytest.mark.parametrize("command", ["look", *sweep("audit", "models")])
+def test_the_command_line_refuses_with_status_2(command):
+    """Before any work, and without a traceback."""
+    given = [sys.executable, "-c", "from regard.cli import main; main()", command]
     found = subprocess.run(given, env={**os.environ, "REGARD_TARGET": "sse9"}, capture_output=True, text=True)
     assert found.returncode == 2 and "Traceback" not in found.stderr
     assert found.stderr.startswith("regard: no such target: REGARD_TARGET=sse9; expected one of avx512bf16, avx512, ")

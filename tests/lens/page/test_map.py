@@ -45,6 +45,23 @@ def test_every_cell_has_the_colour_of_its_weight(home):
     assert distance(ground, 1) > 200 and distance(ground, 1, "diverging-light") > 200
 
 
+def test_the_wheel_zooms_where_the_pointer_is_and_leaves_the_page_to_be_scrolled(home):
+    """With Ctrl the cell under the pointer stays under it; otherwise the page scrolls and the map stays."""
+    chart, _ = home
+    chart.tab.mouse.move(*chart.at(8, 8))
+    chart.tab.mouse.wheel(0, -300)
+    chart.view.settled()
+    assert chart.view.state("view") is None
+    x, y = chart.at(8, 8)
+    chart.tab.mouse.move(x, y)
+    chart.tab.keyboard.down("Control")
+    chart.tab.mouse.wheel(0, -80)
+    chart.tab.keyboard.up("Control")
+    chart.view.settled()
+    assert chart.seen()["span"] == pytest.approx(6, rel=0.01)
+    assert chart.at(8, 8) == pytest.approx((x, y), abs=chart.seen()["kx"] * 0.51)
+
+
 def test_a_click_pins_a_cell_and_says_its_exact_weight(home):
     """Row and key of the cell are chosen, the words hold the exact weight, and the table around it that of its
     neighbours.

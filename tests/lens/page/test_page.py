@@ -310,3 +310,15 @@ def test_a_page_opens_on_a_fault(opened):
     alone, _ = example(layers=1)
     rows = alone.calls[0].rows | {"maximum": np.zeros((3, 8), np.float32)}
     assert choose(fault(alone, rows=rows)).why.startswith("the first of all heads")
+
+
+def test_weights_keep_their_colors_on_paper(opened):
+    """Browsers leave out backgrounds unless the page says that they mean something: here they are the weights, and the
+    ground of the dark theme. Steps are buttons on the screen, and stay; the other buttons are left out.
+    """
+    view = opened(example(mask=rg.causal())[0], color_scheme="dark")
+    view.reach("walk")
+    view.tab.emulate_media(media="print")
+    for selector in ("body", "#words .token", "#strongest-list i", "#swatches i"):
+        assert {*view.each(selector, "getComputedStyle(node).printColorAdjust")} == {"exact"}, selector
+    assert [view.tab.is_visible(f"#{name}") for name in ("walk-head-p", "help")] == [True, False]

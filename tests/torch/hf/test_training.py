@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regard.torch.hf import attention as hf
+from tests.support.lanes import sweep
 from tests.torch.hf.models import built, on, tokens
 
 
@@ -54,11 +55,12 @@ def test_dropout_falls_in_training_only():
     assert torch.equal(first, again) and not torch.allclose(first, second) and not torch.allclose(first, exact)
 
 
-def test_16_bit_gradients():
+@pytest.mark.parametrize("dtype", [torch.bfloat16, *sweep(torch.float16)])
+def test_16_bit_gradients(dtype):
     """Against float32, the gradients of a 16-bit model err no more than twice as much as with the model's own 16-bit
     code.
     """
-    exact, model = learned(built("llama"), batch()), built("llama").bfloat16()
+    exact, model = learned(built("llama"), batch()), built("llama").to(dtype)
     found = learned(model, batch())
     assert apart(found, exact) <= 2 * apart(learned(on(model, "eager"), batch()), exact)
 

@@ -45,10 +45,10 @@ class Result:
     """What came out of a case.
 
     status: "pass"; "fail"; "refused", with an exception, where a function may; "absent", if the function has no such
-    argument; "expected" to fail, as declared; "unexpected-pass" · call: the one that was judged · answer: to it; None
-    if it could not be made · ratio: the largest |error| / bound; None where nothing was compared · words: what was
-    seen · grade: "bits" or "rounding", where results of two calls are compared · also: the calls and answers that were
-    compared with each other
+    argument; "expected" to fail, as declared; "unexpected-pass" · call: the one that was judged · answer: of the
+    function; None if the call could not be made · ratio: the largest |error| / bound; None where nothing was compared ·
+    words: what was seen · grade: "bits" or "rounding", where results of two calls are compared · also: the calls and
+    answers that were compared with each other
     """
 
     case: Case

@@ -1,4 +1,4 @@
-"""Layouts, kinds of arrays and windows: how the function takes them, and back to (B, H, S, D)."""
+"""Layouts and kinds of arrays: how the function takes them, and back to (B, H, S, D)."""
 
 from __future__ import annotations
 

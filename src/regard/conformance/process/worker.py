@@ -25,8 +25,8 @@ def service() -> Callable[[bytes], bytes]:
 
     def reply(request: bytes) -> bytes:
         nonlocal callee
-        content = pickle.loads(request)
         try:
+            content = pickle.loads(request)
             if callee is not None:
                 return message(callee.answer(*content))
             callee = Callee(content.load(), ReportedEvents(), (BaseException,))

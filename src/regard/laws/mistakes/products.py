@@ -25,13 +25,13 @@ def _keys_as_values(arguments: Arguments) -> Arguments:
     return replace(arguments, to_output=to_output)
 
 
-def _in_place_of(part: str, other: str) -> Change:
+def _in_place_of(new: str, old: str) -> Change:
     """One of q, k and v in place of another one of the same shape."""
 
     def inputs(q, k, v):
         arrays = {"q": q, "k": k, "v": v}
-        if arrays[part].shape == arrays[other].shape:
-            arrays[part] = arrays[other]
+        if arrays[new].shape == arrays[old].shape:
+            arrays[old] = arrays[new]
         return tuple(arrays.values())
 
     return inputs_by(inputs)
@@ -80,7 +80,7 @@ VALUES = (
         "values in place of keys",
         "v is passed or projected twice",
         NAMES,
-        _in_place_of("k", "v"),
+        _in_place_of("v", "k"),
     ),
     Mistake("keys-and-values-swapped", "keys and values swapped", "k and v are exchanged", NAMES, inputs_by(_swapped)),
     Mistake(
@@ -88,7 +88,7 @@ VALUES = (
         "queries in place of keys",
         "q is passed or projected twice",
         NAMES,
-        _in_place_of("k", "q"),
+        _in_place_of("q", "k"),
     ),
     Mistake(
         "queries-and-keys-swapped",
@@ -102,14 +102,14 @@ VALUES = (
         "keys in place of queries",
         "k is multiplied with itself",
         NAMES,
-        _in_place_of("q", "k"),
+        _in_place_of("k", "q"),
     ),
     Mistake(
         "queries-as-values",
         "queries in place of values",
         "q is passed or projected twice",
         NAMES,
-        _in_place_of("v", "q"),
+        _in_place_of("q", "v"),
     ),
     Mistake(
         "weights-transposed",

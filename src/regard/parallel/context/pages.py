@@ -106,19 +106,19 @@ def check_tokens(where: str, arrays: Sequence[Any], tokens: int, named: str) -> 
 def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
     """Whether these are DTensors; refused: some are, or their tokens are not divided over one dimension of a mesh."""
     tensor = sys.modules.get("torch.distributed.tensor")
-    kind = getattr(tensor, "DTensor", None)  # there is none while another thread imports the module
-    if kind is None or not any(isinstance(each, kind) for each in tensors):
+    # It has no such class yet while another thread imports it.
+    if tensor is None or not any(isinstance(each, getattr(tensor, "DTensor", ())) for each in tensors):
         return False
     reasons = []
     for name, each in zip("qkv", tensors, strict=False):
         fits = (
-            isinstance(each, kind)
+            isinstance(each, tensor.DTensor)
             and each.device_mesh.ndim == 1
             and each.placements == (tensor.Shard(each.ndim - 2),)
             and each.device_mesh == tensors[0].device_mesh
         )
         if not fits:
-            given = f"{name} {each.placements}" if isinstance(each, kind) else f"{name}, a plain tensor"
+            given = f"{name} {each.placements}" if isinstance(each, tensor.DTensor) else f"{name}, a plain tensor"
             reasons.append(
                 Reason(
                     f"the tokens of {name} are not divided like those of the others",

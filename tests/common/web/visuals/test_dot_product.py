@@ -73,3 +73,19 @@ def test_buttons_turn_one_arrow_to_the_other(shown):
     for button, b in (("along a", [2, 1]), ("at a right angle", [-1, 2]), ("against it", [-2, -1])):
         view.controls("button", button).click()
         check(view, [2, 1], b)
+
+
+def test_a_finger_moves_an_arrow_and_not_the_page(shown):
+    """Down, the way in which a page scrolls."""
+    window = {"viewport": {"width": 390, "height": 400}, "has_touch": True}
+    view = shown("dot-product", window, a=[2.0, 1.0], b=[1.0, 3.0])
+    view.tab.evaluate("document.body.style.padding = '300px 0 900px'; scrollTo(0, 300)")
+    box = view.tab.locator(".plane-handle.q circle:last-child").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    unit = view.tab.locator(".plane").bounding_box()["width"] / 8  # from −4 to 4
+    finger = view.tab.context.new_cdp_session(view.tab)
+    for kind, down in (("touchStart", 0), *(("touchMove", step / 5) for step in range(1, 11)), ("touchEnd", None)):
+        points = [] if down is None else [{"x": x, "y": y + down * unit}]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    check(view, [2, -1], [1, 3])
+    assert view.tab.evaluate("scrollY") == 300

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....common.text.units import counted
 from ..fields import CHOICES
 from ..layouts import reduced, resized
 from .probe import Probe, dtype_of, law, normal, plain
@@ -199,16 +200,12 @@ def measure_causal(probe: Probe) -> None:
     for alignment, start in (("bottom-right", K - Q), ("top-left", 0)):
         if (seen == np.tri(Q, K, start, dtype=bool)).all():
             count = int(seen[0, 0, 0].sum())
-            words = f"at {Q} rows over {K} keys, row 0 of a causal call attends to {count} {_keys(count)}"
+            words = f"at {Q} rows over {K} keys, row 0 of a causal call attends to {counted(count, 'key')}"
             probe.found("causal", alignment, words)
             return
     row = ", ".join(map(str, np.flatnonzero(seen[0, 0, 0]))) or "none"
     words = f"at {Q} rows over {K} keys, row 0 of a causal call attends to the keys {row}"
     probe.unknown("causal", f"neither bottom-right nor top-left: {words}")
-
-
-def _keys(count: int) -> str:
-    return "key" if count == 1 else "keys"
 
 
 def measure_window(probe: Probe) -> None:
@@ -229,7 +226,7 @@ def measure_window(probe: Probe) -> None:
         seen = probe.attended(adapter=adapter, window=window, causal=causal)
         meanings = _meanings(adapter is pair, causal or bool(probe.adapter.always), two)
         for alignment in [probe.adapter.causal] if aligned else CHOICES["causal"]:
-            found = None if seen is None else _counted(probe, seen, meanings, alignment)
+            found = None if seen is None else _convention(probe, seen, meanings, alignment)
             if found is not None:
                 convention, counts = found
                 words = f"with {'the pair (2, 1)' if adapter is pair else 'the number 2'}, {counts}"
@@ -240,7 +237,7 @@ def measure_window(probe: Probe) -> None:
     probe.unknown("window", "no known way to count explains the keys that rows attend to")
 
 
-def _counted(probe: Probe, seen: np.ndarray, meanings: Meanings, alignment: str) -> tuple[str, str] | None:
+def _convention(probe: Probe, seen: np.ndarray, meanings: Meanings, alignment: str) -> tuple[str, str] | None:
     """The convention that explains what was seen with this alignment, and words; None if none does."""
     Q, K = probe.sizes["Q"], probe.sizes["K"]
     allowed = plain(probe.adapter, probe.sizes).allowed
@@ -249,7 +246,7 @@ def _counted(probe: Probe, seen: np.ndarray, meanings: Meanings, alignment: str)
         expected = (offsets >= -before) & (True if after is None else offsets <= after) & allowed
         if (seen == expected).all():
             later = "and no limit after" if after is None else f"and {after} after"
-            return convention, f"a row attends to {before} {_keys(before)} before its own position {later}"
+            return convention, f"a row attends to {counted(before, 'key')} before its own position {later}"
     return None
 
 
