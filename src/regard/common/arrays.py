@@ -149,7 +149,10 @@ def elsewhere(value) -> bool:
 
 def address(array: np.ndarray) -> int:
     """array.ctypes.data in a fifth of the time: NumPy's public headers define it as the first field of an array."""
-    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value
+    return _word_at(id(array) + _HEAD).value
+
+
+_word_at, _HEAD = ctypes.c_int64.from_address, object.__basicsize__
 
 
 def is_float(dtype: np.dtype) -> bool:

@@ -155,9 +155,14 @@ def _default() -> int:
 
 
 def _cores() -> int:
-    """The cores that this process may run on, as Python counts them: since 3.13 its user may set a number."""
-    counted = getattr(os, "process_cpu_count", os.cpu_count)() or 1
-    return min(counted, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else counted
+    """The cores that this process may run on, which may change while it runs."""
+    return min(_counted(), len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else _counted()
+
+
+@functools.cache  # it reads a file of the system, which takes longer than a small call
+def _counted() -> int:
+    """The cores of the machine, as Python counts them: since 3.13 its user may set a number."""
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 
 @functools.cache  # an exception is not cached: it is raised in every call

@@ -88,11 +88,13 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, rows_first=False
     kind, pointers = known(q, k, v, arguments, engine, rows_first=rows_first, autograd=autograd)
     if kind is None:
         return None
-    addresses, tables = pointers[:3], zip(kind.tables, pointers[3:])
     out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
-    sums = np.empty(kind.sums, kind.real)
-    _jit().run(kind.recipe, (*addresses, _address(out)), sums, (q, k, v, arguments, out), tables=tables)
-    if not lse:
+    sums = np.empty(kind.sums, kind.real) if lse else None
+    tables, held = zip(kind.tables, pointers[3:]), (q, k, v, arguments, out)
+    _jit().run(
+        kind.recipe, (*pointers[:3], _address(out)), 0 if sums is None else address(sums), rest=tables, held=held
+    )
+    if sums is None:
         return (out,)
     found = sums[0].reshape(kind.lse)
     return out, found if type(q) is np.ndarray else as_tensor(found)
@@ -154,13 +156,13 @@ def keep(kind: Kind, q, k, v, *given) -> tuple:
     if found is not None:
         return found
     out, sums = q.new_empty(kind.out), q.new_empty(kind.sums, dtype=torch_real(q.dtype))
-    kept, rest = [out, sums], None
+    kept, lost = [out, sums], 0
     if q.itemsize == 2:
         kept.append(q.new_empty(kind.out, dtype=sys.modules["torch"].int16))
-        rest = {"lost": kept[2].data_ptr()}
+        lost = kept[2].data_ptr()
     addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
     tables = zip(kind.tables, [each.data_ptr() for each in given])
-    _jit().run(kind.recipe, addresses, sums.numpy(), (q, k, v, given, kept), rest, tables)
+    _jit().run(kind.recipe, addresses, sums.data_ptr(), lost, tables, (q, k, v, given, kept))
     return tuple(kept)
 
 
@@ -180,8 +182,11 @@ def pull_back(kind: Kind, given: tuple, *tensors) -> tuple | None:
     step = tensors[4].nbytes // 3
     gradients = [each.data_ptr() for each in found]
     rest = sums + step, sums + 2 * step, lost if len(tensors) == 7 else 0
-    tables = zip(places, [each.data_ptr() for each in given])
-    jit.pull_back_again(recipe, (q, k, v, out, dout, *gradients, *rest), (tensors, given, found), tables=tables)
+    frame, room = recipe.begin()
+    for place, each in zip(places, given, strict=True):
+        frame.block[place] = each.data_ptr()
+    recipe.run(frame, room, (q, k, v, out, dout, *gradients, *rest), (tensors, given, found))
+    recipe.end(frame, room)
     return found
 
 

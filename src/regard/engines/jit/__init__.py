@@ -17,7 +17,6 @@ from .code.target import description, host
 from .engine import LARGEST, Saved, keep, recipe_of, run, solve, table_places, tile_shape, too_large, why_not
 from .gradients import backward_table_places, kept, pull_back
 from .gradients import recipe_of as backward_recipe
-from .gradients import run as pull_back_again
 
 __all__ = [
     "LARGEST",
@@ -29,7 +28,6 @@ __all__ = [
     "keep",
     "kept",
     "pull_back",
-    "pull_back_again",
     "recipe_of",
     "run",
     "solve",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +27,13 @@ from .kernels.forward import PIECE
 from .kernels.parts import dropout, few_rows
 from .kernels.parts.table_tiles import element_bytes
 from .kernels.parts.tile import Specification
-from .launch import is_slow, launch
+from .launch import Frame, is_slow
 from .tiling import PLAN_KEYS, Tiling, as_planned, splits, tiling, visited
 
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
 CACHED = 8 << 20  # bytes of keys and values that are usually in a cache
 SMALL = 4_000_000  # multiply-adds (about 30 µs) below which a single thread is faster
+LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that new memory is cheap
 LARGEST = 8192  # floating-point operations per pair of a mask and a score together
 SHARE = 75_000  # the same per thread, where torch's threads poll for work (about 3 µs for two of them)
 
@@ -63,9 +65,9 @@ class Recipe(NamedTuple):
     """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
     block: the argument block, in which addresses are filled in, followed by the counters of tasks started and of pieces
-    left per tile. slots: its length without the counters. room: numbers in the working memory for pieces. plan, start:
-    owners of the other addresses in the block. small: one thread is enough, however many there are.
-    slow: see `launch.is_slow`.
+    left per tile. slots: its length without the counters. step: bytes of lse, of top and of total. room: bytes of the
+    working memory for pieces. plan, start: owners of the other addresses in the block. small: one thread is enough,
+    however many there are. slow: see `launch.is_slow`. frames: those that no call is using; large: they are not kept.
     """
 
     ready: Prepared
@@ -73,18 +75,33 @@ class Recipe(NamedTuple):
     start: np.ndarray
     block: np.ndarray
     slots: int
+    step: int
     room: int
     workers: int
     small: bool
     slow: bool
+    large: bool
+    frames: list[Frame]
+
+    def frame(self) -> Frame:
+        """A new frame, with room for lse, top and total, which many calls do not ask for."""
+        block, room = self.block.copy(), aligned(self.room + 3 * self.step, np.dtype(np.uint8))
+        counters = address(block) + 8 * self.slots
+        block[_NEXT], block[_LEFT] = counters, counters + 8
+        block[_PARTS], block[_SUMS] = address(room), address(room) + self.room + self.step * np.arange(3)
+        alone, kernel = self.small and not self.room, self.ready.kernel
+        kept = self.ready, self.plan, self.start, room
+        return Frame(kernel, block, self.ready.scratch, self.workers, kept, alone=alone, slow=self.slow)
 
 
 _operations: Memo[int] = Memo(256, of_contents=False)
 _prepared: Memo[Prepared] = Memo(256)
 _recipes: Memo[Recipe] = Memo(64)
 
-_NEXT, _LEFT, _PARTS, *_ARRAYS = (FIXED.index(name) for name in ("next", "left", "parts", "q", "k", "v", "out"))
-_SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and total: contiguous, as in `sums`
+_NEXT, _LEFT, _PARTS, _LOST = (FIXED.index(name) for name in ("next", "left", "parts", "lost"))
+_Q, _K, _V, _OUT = (FIXED.index(name) for name in ("q", "k", "v", "out"))
+_LSE, _TOP, _TOTAL = (FIXED.index(name) for name in ("lse", "top", "total"))
+_SUMS = slice(_LSE, _TOTAL + 1)  # contiguous, as in `sums`
 
 
 def why_not(problem: Problem) -> list[str]:
@@ -160,47 +177,41 @@ def fill(problem: Problem, saved: Saved, partial: bool = False) -> None:
     )
     count = 0 if sinks is None else sinks.shape[1]
     recipe = _recipes((problem.mask, problem.score), kind, lambda: recipe_of(problem, out, count, partial))
-    rest: dict[str, Any] = {name: array for name, array in (("sinks", sinks), ("lost", lost)) if array is not None}
+    slots: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
     if problem.dropout is not None:
-        rest |= dropout.slots(problem.dropout)
-    run(recipe, tuple(map(address, arrays)), sums, (problem, saved, sinks), rest)
+        slots |= dropout.slots(problem.dropout)
+    rest = [(FIXED.index(name), slot(value)) for name, value in slots.items()]
+    where = address(sums), 0 if lost is None else address(lost)
+    run(recipe, tuple(map(address, arrays)), *where, rest, held=(problem, saved, sinks))
 
 
 def run(
-    recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None, tables=()
+    recipe: Recipe,
+    addresses: tuple[int, ...],
+    sums: int = 0,
+    lost: int = 0,
+    rest: Iterable[tuple[int, int]] = (),
+    held: tuple = (),
 ) -> None:
     """Runs a call of a known kind.
 
-    addresses: of q, k, v and out. sums: receives lse, top and total. held: objects to keep alive during the call. rest:
-    further slots by name. tables: (place, address) of those that are not as in the recipe.
+    addresses: of q, k, v and out. sums: that of (3, B, H, Q) numbers, lse, top and total; 0 if they are not wanted.
+    lost: that of `Saved.lost`. rest: further slots, (place, value). held: objects to keep alive during the call.
     """
-    block = block_of(recipe, sums)
-    parts = parts_of(recipe, block, sums.dtype)
-    for place, where in zip(_ARRAYS, addresses):
-        block[place] = where
-    for name, value in (rest or {}).items():
-        block[FIXED.index(name)] = slot(value)
-    for place, where in tables:
-        block[place] = where
-    kept = recipe, sums, parts, held
-    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, kept, slow=recipe.slow)
-
-
-def block_of(recipe: Recipe, sums: np.ndarray) -> np.ndarray:
-    """The argument block of one call, without the addresses of q, k, v and out; sums receives lse, top and total."""
-    block = recipe.block.copy()
-    counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
-    block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
-    return block
-
-
-def parts_of(recipe: Recipe, block: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
-    """Working memory for pieces of keys, entered in the block; None where keys are not split."""
-    if not recipe.room:
-        return None
-    parts = aligned(recipe.room, dtype)
-    block[_PARTS] = address(parts)
-    return parts
+    try:
+        frame = recipe.frames.pop()
+    except IndexError:
+        frame = recipe.frame()
+    block = frame.begin()
+    block[_Q], block[_K], block[_V], block[_OUT] = addresses
+    if sums:
+        block[_LSE], block[_TOP], block[_TOTAL] = sums, sums + recipe.step, sums + 2 * recipe.step
+        block[_LOST] = lost
+    for place, value in rest:
+        block[place] = value
+    frame.run(held)
+    if not recipe.large:
+        recipe.frames.append(frame)
 
 
 def least_work(tensors: bool) -> int:
@@ -237,16 +248,22 @@ def recipe_of(
     counters = np.append(0, np.full(tiles if split else 0, pieces))
     total = work(problem, found)
     small = total < least_work(tensors)
+    workers = 1 if small else min(threads.count(), tiles * pieces)
+    step = B * H * Q * problem.real.itemsize
+    room = tiles * pieces * (problem.v.shape[3] + 2) * shape.rows * problem.real.itemsize if split else 0
     return Recipe(
         ready,
         found,
         problem.query_start,
         np.append(block, counters),
         len(block),
-        room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
-        workers=1 if small else min(threads.count(), tiles * pieces),
+        step=step,
+        room=room,
+        workers=workers,
         small=small,
         slow=is_slow(total, tiles * pieces),
+        large=room + 3 * step + workers * ready.scratch > LARGE,
+        frames=[],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from .code.arguments import factors, pack, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import Prepared, Saved, least_work, needs_64_bits, rules, table_places
+from .engine import LARGE, Prepared, Saved, least_work, needs_64_bits, rules, table_places
 from .gradient_sums import Grid, all_direct, from_tile, grid, merged, partials_of, reads_of, sinks
 from .kernels import backward
 from .kernels.backward_parts.products import GRAIN
@@ -38,7 +39,7 @@ from .kernels.parts import dropout, table_tiles
 from .kernels.parts.few_rows import MOST
 from .kernels.parts.plan_by_key import tile_ranges
 from .kernels.parts.table_tiles import LINE, element_bytes
-from .launch import launch
+from .launch import Frame
 from .tiling import PLAN_KEYS, as_planned
 
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
@@ -56,6 +57,7 @@ class Recipe(NamedTuple):
     inside: the slots of these parts, whose contents in `block` are offsets. outside: the slots of `OUTSIDE`.
     small: one thread is enough, however many there are.
     apart: tables whose gradients are accumulated in one copy per thread. held: owners of the addresses in the block.
+    frames: those that no call is using, with their working memory; large: they are not kept.
     """
 
     ready: Prepared
@@ -66,11 +68,47 @@ class Recipe(NamedTuple):
     room: int
     within: dict[str, int]
     inside: np.ndarray
-    outside: np.ndarray
+    outside: list[int]
     workers: int
     small: bool
     apart: list[Table]
     held: tuple
+    large: bool
+    frames: list[tuple[Frame, np.ndarray]]
+
+    def frame(self) -> tuple[Frame, np.ndarray]:
+        """A new frame, and its working memory."""
+        room, block = zeros(self.room), self.block.copy()
+        block[self.inside] += address(room)
+        ready, kept = self.ready, (self.ready, self.held, room)
+        return Frame(ready.kernel, block, ready.scratch, self.workers, kept, alone=self.small), room
+
+    def begin(self) -> tuple[Frame, np.ndarray]:
+        """A frame for one call, whose working memory is zero."""
+        try:
+            frame, room = self.frames.pop()
+        except IndexError:
+            frame, room = self.frame()
+        else:
+            room.fill(0)
+        frame.begin()
+        return frame, room
+
+    def end(self, frame: Frame, room: np.ndarray) -> None:
+        """Keeps the frame of a call for the next one, unless it is large."""
+        if not self.large:
+            self.frames.append((frame, room))
+
+    def run(self, frame: Frame, room: np.ndarray, outside: Iterable[int], kept: tuple = ()) -> None:
+        """Runs the phases. outside: the addresses of `OUTSIDE`. kept: objects to keep alive meanwhile."""
+        block, place = frame.block, self.place
+        for number, where in zip(self.outside, outside, strict=True):
+            block[number] = where
+        next_task, task_count, phase_number = place["next"], place["tasks"], place["phase"]
+        counter = address(room) + self.within["counters"]
+        for phase, tasks in enumerate(self.tasks):
+            block[next_task], block[task_count], block[phase_number] = counter + 8 * phase, tasks, phase
+            frame.run(kept)
 
 
 _prepared: Memo[Prepared] = Memo(64)
@@ -152,37 +190,17 @@ def _run(
         given |= dropout.slots(problem.dropout)
     sums, lost = saved.sums, 0 if saved.lost is None else address(saved.lost)
     outside = *map(address, arrays.values()), address(sums[1]), address(sums[2]), lost
-    room = run(recipe, outside, (problem, saved, dout, found), given)
+    frame, room = recipe.begin()
+    for name, value in given.items():
+        frame.block[recipe.place[name]] = slot(value)
+    recipe.run(frame, room, outside, (problem, saved, dout, found, given))
     blocks = recipe.grid.numbers
     totals = room[recipe.within["totals"] :][: 8 * len(blocks) * numbers].view(np.float64).reshape(len(blocks), numbers)
     total = merged(blocks, totals) if numbers else totals[0]
     for table in recipe.apart:
         tables[table][...] = total[: table.array.size].reshape(table.array.shape)
         total = total[table.array.size :]
-
-
-def run(
-    recipe: Recipe, outside: tuple[int, ...], held: tuple, given: dict[str, Any] | None = None, tables=()
-) -> np.ndarray:
-    """Runs a call of a known kind, phase by phase, and returns its working memory.
-
-    outside: the addresses of `OUTSIDE`. held: objects to keep alive during the call. given: further slots by name.
-    tables: (place, address) of those that are not as in the recipe.
-    """
-    room = zeros(recipe.room)
-    block, start = recipe.block.copy(), address(room)
-    block[recipe.inside] += start
-    block[recipe.outside] = outside
-    for name, value in (given or {}).items():
-        block[recipe.place[name]] = slot(value)
-    for place, where in tables:
-        block[place] = where
-    next_task, task_count, phase_number = (recipe.place[name] for name in ("next", "tasks", "phase"))
-    for phase, tasks in enumerate(recipe.tasks):
-        block[next_task] = start + recipe.within["counters"] + 8 * phase
-        block[task_count], block[phase_number] = tasks, phase
-        launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, room, given, held))
-    return room
+    recipe.end(frame, room)
 
 
 def backward_table_places(recipe: Recipe) -> list[tuple[Table, int]]:
@@ -236,11 +254,13 @@ def recipe_of(
         room=room,
         within=within,
         inside=np.array([place[name] for name in within if name in place]),
-        outside=np.array([place[name] for name in OUTSIDE]),
+        outside=[place[name] for name in OUTSIDE],
         workers=workers,
         small=small,
         apart=apart,
         held=(problem.query_start, seen, laid, given["tile_ranges"]),
+        large=room + workers * ready.scratch > LARGE,
+        frames=[],
     )
 
 

@@ -1,8 +1,12 @@
-"""Launch: runs a kernel over its tasks on several threads, with working memory, and keeps its arrays alive."""
+"""Launch: runs a kernel over its tasks on several threads, with working memory, and keeps its arrays alive.
+
+`launch` is for one call. A `Frame` is for calls of one kind: its argument block and its memory are used again.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from struct import Struct
 
@@ -14,7 +18,8 @@ from .code.build import Kernel
 from .pool import LINE
 
 JOB = Struct("6q")  # the beginning of a job (pool.py): kernel, arguments, scratch, stride, helpers, left
-LEFT, ENTERED, PENDING = (place // 8 for place in (pool.LEFT, pool.ENTERED, pool.PENDING))
+HELPERS, LEFT = pool.HELPERS // 8, pool.LEFT // 8
+ENTERED, PENDING = pool.ENTERED // 8, pool.PENDING // 8
 PAST = pool.PAST
 SLOW = 1 << 30  # multiply-adds of a task, about 50 ms: beyond them, signals would have to wait
 
@@ -91,11 +96,17 @@ def launch(
     interrupted.
     """
     arena = _arena(pool.JOB + workers * _stride(scratch_bytes))
+    arena.fill(kernel, block, scratch_bytes, workers)
+    _run(arena, workers, (kernel, block, kept), slow=slow)
+    _free.append(arena)
+
+
+def _run(arena: Arena, workers: int, kept: tuple, *, slow: bool) -> None:
+    """Runs the job of an arena. kept: the kernel, the argument block, and other objects to keep alive."""
     slow = slow and threading.current_thread() is threading.main_thread()
     crew = threads.crew(workers - 1, own=slow)
     apart = _Apart(arena, crew) if slow else None
-    arena.kept = kernel, block, kept
-    arena.fill(kernel, block, scratch_bytes, workers)
+    arena.kept = kept
     try:
         _busy.add(arena)
         if apart is None:
@@ -114,7 +125,41 @@ def launch(
         if not arena.job[LEFT]:
             arena.kept = ()
             _busy.discard(arena)
-            _free.append(arena)
+
+
+class Frame:
+    """What one call at a time has to itself: an argument block, and working memory.
+
+    kept: owners of the addresses in the block. alone: the kernel takes microseconds, and runs in the calling thread,
+    with Python's lock. slow: see `is_slow`.
+    """
+
+    __slots__ = ("address", "alone", "arena", "block", "fresh", "kept", "slow", "workers")
+
+    def __init__(
+        self, kernel: Kernel, block: np.ndarray, scratch: int, workers: int, kept: tuple, *, alone, slow=False
+    ):
+        self.address, self.block, self.fresh = address(block), block.data, block.copy().data
+        self.kept, self.workers, self.slow = (kernel, block, kept), workers, slow
+        self.arena = Arena.of(scratch, workers)
+        self.arena.fill(kernel, block, scratch, workers)
+        start = self.arena.address
+        pointers = ctypes.c_void_p(self.address), ctypes.c_void_p(start + pool.JOB), ctypes.c_int64(pool.ENDLESS)
+        self.alone = functools.partial(kernel.brief, *pointers) if alone else None
+
+    def begin(self) -> memoryview:
+        """The argument block as it is before a call."""
+        self.block[:] = self.fresh
+        return self.block
+
+    def run(self, kept: tuple = ()) -> None:
+        """Runs the kernel until all tasks are done. kept: what else to keep alive meanwhile."""
+        if self.alone is not None:
+            self.alone()
+            return
+        job = self.arena.job
+        job[HELPERS], job[LEFT], job[ENTERED], job[PENDING] = self.workers - 1, 1, 0, 0
+        _run(self.arena, self.workers, (*self.kept, kept), slow=self.slow)
 
 
 def _share(arena: Arena, crew: threads.Crew | threads.Team) -> None:

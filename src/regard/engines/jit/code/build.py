@@ -70,14 +70,17 @@ def unavailable() -> str:
 
 
 class Kernel:
-    """Machine code with the signature void(arguments, scratch, maximal number of tasks); calls release the GIL."""
+    """Machine code with the signature void(arguments, scratch, maximal number of tasks). `call` releases the GIL;
+    `brief` does not, and is for microseconds.
+    """
 
-    SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    PARAMETERS = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    SIGNATURE, BRIEF = ctypes.CFUNCTYPE(None, *PARAMETERS), ctypes.PYFUNCTYPE(None, *PARAMETERS)
 
     def __init__(self, engine, name: str):
         self.engine = engine  # owns the code
         self.address = engine.get_function_address(name)
-        self.call = self.SIGNATURE(self.address)
+        self.call, self.brief = self.SIGNATURE(self.address), self.BRIEF(self.address)
 
 
 def python_functions(names: tuple[str, ...]) -> None:

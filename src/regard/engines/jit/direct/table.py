@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import sys
 from collections.abc import Callable
 from struct import Struct
@@ -14,18 +13,17 @@ import numpy as np
 
 from ....common.arrays import address
 from ....common.caching import lock
-from .. import engine, gradients, threads
+from .. import engine, threads
 from ..code import build, target
 from ..code.arguments import FIXED
 from ..kernels.backward_specification import PHASES
-from ..launch import Arena
+from ..launch import Frame
 from ..threads import crew
 from .gradients import BACK, BACK_KEY
 from .library import Library, write
 from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE
 
 CALLS = 128  # in the table, of each pass: two for each kind (fast_path); another one takes the place of the oldest
-LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that Python may start it
 ADDRESSES = Struct("4q")
 
 
@@ -59,7 +57,6 @@ class Table:
     def __init__(self, library: Library):
         self.lock, self.library = lock(), library
         self.calls, self.backs = _Part("count", KEY, ENTRY), _Part("back_count", BACK_KEY, BACK)
-        self.rooms: dict[str, np.ndarray] = {}
         conditions = [[id(thing), 0 if name is None else id(name), id(to)] for thing, name, to in library.conditions]
         self.conditions = np.array(conditions, np.int64)
         self.objects = {"none": None, "false": False, "float": float} | library.objects
@@ -118,27 +115,23 @@ class Table:
     def _step(self, kind, size: int, score_size: int) -> tuple[dict[str, int], tuple]:
         """The entry of a step of decoding: its runs of keys are its own, because the machine code writes their end."""
         values, held = self._entry(kind)
-        runs, block = kind.recipe.plan.runs.copy(), held[1]
-        block[FIXED.index("runs")] = address(runs)
+        runs, (_, _, (frame, *_)) = kind.recipe.plan.runs.copy(), held
+        frame.block[FIXED.index("runs")] = address(runs)
         values |= {"kind": 0, "runs": address(runs), "bytes": size, "score_bytes": score_size}
         values["score"] = kind.tables[0] if kind.tables else 0
         return values, (held, runs)
 
     def remember_backward(self, kind, layouts: bytes, recipe, tensors: tuple) -> None:
         """Enters a backward pass."""
-        large = recipe.room + recipe.workers * recipe.ready.scratch > LARGE
-        if large or kind.recipe is None:
+        if recipe.large or kind.recipe is None:
             return
-        room = gradients.zeros(recipe.room)
-        block, start = recipe.block.copy(), address(room)
-        block[recipe.inside] += start
+        frame, room = recipe.frame()
+        start = address(room)
         shapes = [tuple(tensor.shape) for tensor in tensors[:3]]
         sums = tensors[4]
         values = {
             "kind": id(kind),
             "narrow": int(kind.narrow),
-            "kernel": recipe.ready.kernel.address,
-            "block": address(block),
             "counters": start + recipe.within["counters"],
             "step": sums.nbytes // 3,
             "room": start,
@@ -147,9 +140,9 @@ class Table:
         values |= {name: id(shape) for name, shape in zip(("dq", "dk", "dv"), shapes, strict=True)}
         values |= {f"{phase}_tasks": tasks for phase, tasks in zip(PHASES, recipe.tasks, strict=True)}
         with self.lock:
-            threads, more = self._threads(recipe, block, alone=recipe.small)
+            words, held = self._words(frame)
             key = id(kind).to_bytes(8, sys.byteorder) + layouts
-            self._enter(self.backs, key, values | threads, (kind, recipe, room, block, shapes, more))
+            self._enter(self.backs, key, values | words, (kind, recipe, room, shapes, held))
 
     def _enter(self, part: _Part, key: bytes, values: dict[str, int], held: tuple) -> None:
         """Enters words, and the owners of what they point to, in the place of those with the same key if there are."""
@@ -168,57 +161,31 @@ class Table:
     def _entry(self, kind) -> tuple[dict[str, int], tuple]:
         """The words of a call, and the owners of what they point to."""
         recipe, real = kind.recipe, self.library.dtype(kind.real.name)
-        alone = recipe.small and not recipe.room
         values = {"kind": id(kind), "shape": id(kind.out), "sums_shape": id(kind.sums), "real": id(real)}
         values["narrow"] = int(kind.narrow)
-        size = math.prod(kind.sums) * kind.real.itemsize
-        large = size + recipe.room * kind.real.itemsize + recipe.workers * recipe.ready.scratch > LARGE
-        if recipe.slow or (large and not alone):
+        if recipe.slow or recipe.large:
             launch = functools.partial(_launch, kind)
             return values | {"launch": id(launch)}, (kind, launch)
-        sums = self._room("sums", size) if alone else np.empty(size, np.uint8)
-        block = engine.block_of(recipe, sums[:size].view(kind.real).reshape(kind.sums))
-        fresh = recipe.block[recipe.slots :].copy()
-        fresh[0] = 0
+        frame, fresh = recipe.frame(), recipe.block[recipe.slots :].copy()
         values |= {
-            "kernel": recipe.ready.kernel.address,
-            "block": address(block),
-            "counters": address(block) + 8 * recipe.slots,
+            "counters": frame.address + 8 * recipe.slots,
             "fresh": address(fresh),
             "size": fresh.nbytes,
-            "sums": address(sums),
-            "step": size // 3,
+            "sums": frame.block[FIXED.index("lse")],
+            "step": recipe.step,
         }
-        parts = engine.parts_of(recipe, block, kind.real)
-        threads, more = self._threads(recipe, block, alone=alone)
-        return values | threads, (kind, block, sums, fresh, parts, more)
+        words, held = self._words(frame)
+        return values | words, (kind, fresh, held)
 
-    def _threads(self, recipe, block: np.ndarray, *, alone: bool) -> tuple[dict[str, int], tuple]:
-        """The words that say where a kernel runs: in the calling thread, or with others."""
-        if alone:
-            scratch = self._room("scratch", recipe.ready.scratch)
-            return {"scratch": address(scratch)}, (scratch,)
-        arena = Arena.of(recipe.ready.scratch, recipe.workers)
-        arena.fill(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers)
-        team, number = crew(recipe.workers - 1), self.objects["get_threads"]()
-        words = {
-            "threads": id(number),
-            "workers": recipe.workers - 1,
-            "share": ctypes.cast(team.share, ctypes.c_void_p).value or 0,
-            "first": team.first,
-            "bell": team.bell,
-            "job": arena.address,
-        }
-        return words, (arena, team, number)
-
-    def _room(self, name: str, size: int) -> np.ndarray:
-        """Memory that all calls on one thread use, because they hold Python's lock; entries keep the room that they
-        know.
-        """
-        room = self.rooms.get(name)
-        if room is None or len(room) < size:
-            room = self.rooms[name] = engine.aligned(max(size, 1 << 16), np.dtype(np.uint8))
-        return room
+    def _words(self, frame: Frame) -> tuple[dict[str, int], tuple]:
+        """The words of a frame: its kernel, its memory, and the threads that run it."""
+        job = dict(zip(("kernel", "block", "scratch"), frame.arena.job[:3], strict=True))
+        if frame.alone is not None:
+            return job, (frame,)
+        team, number = crew(frame.workers - 1), self.objects["get_threads"]()
+        share = ctypes.cast(team.share, ctypes.c_void_p).value or 0
+        job |= {"threads": id(number), "workers": frame.workers - 1, "share": share, "first": team.first}
+        return job | {"bell": team.bell, "job": frame.arena.address}, (frame, team, number)
 
     def forget(self) -> None:
         """Forgets all calls."""
@@ -230,5 +197,5 @@ def _launch(kind, addresses: bytes):
     """Runs a call on several threads; something other than None if their number is not that of the recipe."""
     if threads.count() != kind.threads:
         return kind.threads
-    engine.run(kind.recipe, ADDRESSES.unpack(addresses), np.empty(kind.sums, kind.real), ())
+    engine.run(kind.recipe, ADDRESSES.unpack(addresses))
     return None
