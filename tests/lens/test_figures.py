@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.engines import choice
 from regard.lens import Call
 from regard.lens.runs import figures, tiles
 from regard.lens.runs.codes import FINE_ERROR
@@ -52,7 +53,7 @@ def test_figures_equal_their_definitions(rules, how, monkeypatch):
     """Every figure of every row equals its definition, whoever computes it; from weights alone too, without what only
     scores tell.
     """
-    monkeypatch.setattr(figures, "SMALL", 0 if how == "compiled" else 1 << 18)
+    monkeypatch.setattr(choice, "ONE_CALL", 0 if how == "compiled" else 1 << 18)
     monkeypatch.setattr(figures, "CELLS", 4)
     monkeypatch.setattr(figures, "BLOCK", {"weights by the row": 1, "weights in blocks": 25}.get(how, 1 << 20))
     rng = np.random.default_rng(1)
@@ -118,8 +119,7 @@ def test_weights_are_right_however_large_the_scores(size, score, small, monkeypa
     """A part that all scores share changes no weight: float32 numbers with scores of 100,000 give weights within the
     codes' error.
     """
-    monkeypatch.setattr(figures, "SMALL", small)
-    monkeypatch.setattr(tiles, "SMALL", small)
+    monkeypatch.setattr(choice, "ONE_CALL", small)
     q, k = normal(2, 1, 64, 16)
     if score is None:
         q[..., 0] = k[..., 0] = np.sqrt(4 * size)

@@ -59,14 +59,10 @@ def test_an_encoder_decoder_and_its_target(folders):
     exact, usual = (eager_weights(folders["t5"], dtype=dtype, **given) for dtype in (torch.float64, torch.float32))
     assert "".join(run.axes["target"].tokens) == "<s>It was tired."
     assert run.axes["target"].special == (True, *[False] * (target.shape[1] - 1))
-    for kind, name in {
-        ("source", "source"): "encoder_attentions",
-        ("target", "target"): "decoder_attentions",
-        ("target", "source"): "cross_attentions",
-    }.items():
-        calls = [call.weights() for call in run.calls if (call.queries, call.keys) == kind]
+    for *kind, part in ("source", "source", "encoder"), ("target", "target", "decoder"), ("target", "source", "cross"):
+        calls = [call.weights() for call in run.calls if [call.queries, call.keys] == kind]
         # T5 does not scale its scores, so rounding weighs more than elsewhere: as much as in its own float32.
-        wanted, rounded = (np.concatenate(getattr(each, name)) for each in (exact, usual))
+        wanted, rounded = (np.concatenate(each[f"{part}_attentions"]) for each in (exact, usual))
         np.testing.assert_allclose(calls, wanted, rtol=0, atol=4 * np.abs(rounded - wanted).max())
     assert "an encoder–decoder model without a target text" in refused(folders["t5"], SENTENCE)
     assert "target= is not used" in refused(folders["gpt2"], SENTENCE, target="It")

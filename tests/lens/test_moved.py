@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.engines.choice import ONE_CALL
 from regard.lens.look import of_arrays
-from regard.lens.runs.figures import SMALL, lengths
+from regard.lens.runs.figures import lengths
 from tests.lens.minilm import SENTENCE, with_minilm
 from tests.support.engines import normal
 
@@ -19,7 +20,7 @@ def test_lengths_of_values(groups):
         np.testing.assert_allclose(lengths(v, 3, matrix), np.linalg.norm(exact, axis=-1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("n", [9, int((SMALL / 2) ** 0.5) + 30])
+@pytest.mark.parametrize("n", [9, int((ONE_CALL / 2) ** 0.5) + 30])
 def test_what_moves(n):
     """Σ p ‖v‖ of each row, and the share of special tokens in it, by brute force; in NumPy and compiled."""
     q, k, v = normal(3, 2, n, 8)

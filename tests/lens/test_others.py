@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.engines.choice import ONE_CALL
 from regard.language.analysis import evaluate
 from regard.language.expr import head, key, query
 from regard.lens.look import of_arrays, of_weights
-from regard.lens.runs.mask_pairs import SMALL, readers
+from regard.lens.runs.mask_pairs import readers
 from tests.support.engines import normal
 
 MASKS = {
@@ -30,7 +31,7 @@ def test_readers_are_the_rows_that_the_mask_allows(mask, start):
     h, i, j = np.ogrid[:H, :Q, :K]
     allowed = True if mask is None else evaluate(mask, {"batch": 0, "head": h, "query": start + i, "key": j})
     assert np.array_equal(readers(mask, (H, Q, K), start), np.broadcast_to(allowed, (H, Q, K)).sum(1))
-    n = int(SMALL**0.5) + 40 + start  # the compiled engine counts the same
+    n = int(ONE_CALL**0.5) + 40 + start  # the compiled engine counts the same
     assert np.array_equal(readers(rg.causal(), (2, n - start, n), start)[1], n - np.arange(n).clip(start))
 
 

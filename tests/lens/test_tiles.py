@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 import regard as rg
+from regard.engines import choice
 from regard.language.analysis import substituted
 from regard.language.expr import batch, lift
 from regard.language.problem import Problem
@@ -56,7 +57,7 @@ def exact(call, seed=None):
 @pytest.fixture(params=[0, 1 << 18], ids=["streamed", "small"])
 def small(request, monkeypatch):
     """Up to how many pairs NumPy computes: none, or all of these tests."""
-    monkeypatch.setattr(tiles, "SMALL", request.param)
+    monkeypatch.setattr(choice, "ONE_CALL", request.param)
     return request.param
 
 
@@ -117,13 +118,13 @@ def calls(draw, **sizes):
 def test_tiles_agree_with_the_law(case, small):
     """Any rule, shape, dtype, head and level: from the weights themselves, and through the compiled engine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "SMALL", small)
+        patch.setattr(choice, "ONE_CALL", small)
         judge(*case)
 
 
 def test_streamed_tiles_of_usual_rules(monkeypatch):
     """Grouped heads, several tiles along both sides, and cells that reach beyond the matrix."""
-    monkeypatch.setattr(tiles, "SMALL", 0)
+    monkeypatch.setattr(choice, "ONE_CALL", 0)
     q, k, sinks = normal(4, 150, 24), normal(2, 190, 24, seed=1), normal(4, 1)
     judge(recorded(q, k, mask=rg.causal() & (rg.key % 4 != rg.head), score=rg.alibi(4), sinks=sinks), 3, 2, 16)
 
@@ -142,7 +143,7 @@ def test_what_is_not_a_number_is_seen_where_it_is_attended(small):
 @pytest.mark.parametrize("boxes", [0, 1 << 16], ids=["looked at", "by bounds"])
 def test_masked_is_told_from_zero(boxes, monkeypatch):
     """A pair whose weight is 0 because its score is low is allowed; one behind the mask is not, in any level."""
-    monkeypatch.setattr(tiles, "SMALL", 0)
+    monkeypatch.setattr(choice, "ONE_CALL", 0)
     monkeypatch.setattr(reach, "BOXES", boxes)
     q, some = np.full((1, 64, 4), 40, np.float32), np.random.default_rng(0).random((64, 64)) < 0.3
     mask = rg.causal() & (rg.table(some)[rg.query, rg.key] | (rg.key == 0))

@@ -149,10 +149,7 @@ def elsewhere(value) -> bool:
 
 def address(array: np.ndarray) -> int:
     """array.ctypes.data in a fifth of the time: NumPy's public headers define it as the first field of an array."""
-    return _word_at(id(array) + _HEAD).value
-
-
-_word_at, _HEAD = ctypes.c_int64.from_address, object.__basicsize__
+    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value
 
 
 def is_float(dtype: np.dtype) -> bool:

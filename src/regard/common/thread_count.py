@@ -19,6 +19,7 @@ VARIABLE = "REGARD_NUM_THREADS"
 MOST = 1024
 CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
+_affinity = getattr(os, "sched_getaffinity", lambda process: range(MOST))
 limits = 0  # blocks in force, in any thread
 
 
@@ -154,15 +155,13 @@ def _default() -> int:
     return min(_cores(), _quota(), _of_openmp() if torch is None else torch.get_num_threads())
 
 
+# It reads a file of the system, which takes longer than a small call. Since 3.13 its user may set a number.
+_counted = functools.cache(getattr(os, "process_cpu_count", os.cpu_count))
+
+
 def _cores() -> int:
     """The cores that this process may run on, which may change while it runs."""
-    return min(_counted(), len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else _counted()
-
-
-@functools.cache  # it reads a file of the system, which takes longer than a small call
-def _counted() -> int:
-    """The cores of the machine, as Python counts them: since 3.13 its user may set a number."""
-    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+    return min(_counted() or 1, len(_affinity(0)))
 
 
 @functools.cache  # an exception is not cached: it is raised in every call
@@ -192,11 +191,6 @@ def _number(given, where: str, shown: str) -> int:
     return given.__index__()
 
 
-@functools.cache
-def _quota() -> int:
-    return quota()
-
-
 def quota(root: Path = CGROUPS, own: Path = OWN) -> int:
     """The processors that the control groups of this process (Linux) leave it, rounded up; MOST without a limit.
 
@@ -214,6 +208,9 @@ def quota(root: Path = CGROUPS, own: Path = OWN) -> int:
         except (OSError, ValueError):  # no such limit here, or not in a form that is known
             continue
     return max(1, math.ceil(found))
+
+
+_quota = functools.cache(quota)
 
 
 def _groups(root: Path, own: Path) -> Iterator[Path]:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..common.public import Engine
 from ..language.problem import Problem
 
 ENGINES = ("jit", "reference", "sdpa")
+ONE_CALL = 1 << 18  # pairs below which NumPy is faster than compiling a kernel
 
 
 class Explained(NamedTuple):
@@ -35,6 +37,11 @@ def choose(problem: Problem, engine: str = "auto", *, among: Sequence[str] = ENG
         return ("reference", against) if against else ("jit", ["the compiled engine supports this problem"])
     possible(engine, why_not(problem, engine), where)
     return engine, ["requested explicitly"]
+
+
+def of_one_call(pairs: int) -> Engine:
+    """The engine for a call that is not repeated, with so many pairs of a query and a key in all heads."""
+    return "reference" if pairs <= ONE_CALL else "auto"
 
 
 def _small_enough(problem: Problem, where: str) -> None:

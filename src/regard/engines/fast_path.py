@@ -89,12 +89,10 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, rows_first=False
     if kind is None:
         return None
     out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
-    sums = np.empty(kind.sums, kind.real) if lse else None
-    tables, held = zip(kind.tables, pointers[3:]), (q, k, v, arguments, out)
-    _jit().run(
-        kind.recipe, (*pointers[:3], _address(out)), 0 if sums is None else address(sums), rest=tables, held=held
-    )
-    if sums is None:
+    sums, tables = np.empty(kind.sums, kind.real), zip(kind.tables, pointers[3:])
+    addresses, held = (*pointers[:3], _address(out)), (q, k, v, arguments, out)
+    _jit().run(kind.recipe, addresses, address(sums), rest=tables, held=held)
+    if not lse:
         return (out,)
     found = sums[0].reshape(kind.lse)
     return out, found if type(q) is np.ndarray else as_tensor(found)
@@ -182,11 +180,10 @@ def pull_back(kind: Kind, given: tuple, *tensors) -> tuple | None:
     step = tensors[4].nbytes // 3
     gradients = [each.data_ptr() for each in found]
     rest = sums + step, sums + 2 * step, lost if len(tensors) == 7 else 0
-    frame, room = recipe.begin()
+    workspace = jit.Workspace.of(recipe)
     for place, each in zip(places, given, strict=True):
-        frame.block[place] = each.data_ptr()
-    recipe.run(frame, room, (q, k, v, out, dout, *gradients, *rest), (tensors, given, found))
-    recipe.end(frame, room)
+        workspace.block[place] = each.data_ptr()
+    recipe.run(workspace, (q, k, v, out, dout, *gradients, *rest), (tensors, given, found))
     return found
 
 
@@ -204,10 +201,10 @@ def learn(kind: Kind, problem: Problem, given: tuple, *tensors) -> None:
         shaped = [np.empty(each.shape, problem.dtype) for each in read[:3]]
         arrays = dict(zip(("q", "k", "v", "out", "dout", "dq", "dk", "dv"), (*read, *shaped), strict=True))
         recipe = _jit().backward_recipe(problem, arrays, [], tensors=True)
-        places = array_rules.places(_jit().backward_table_places(recipe), given)
-        ready = recipe.ready._replace(tables=[], constants=[])  # they would keep the arrays alive
+        bare, tables = recipe.bare()
+        places = array_rules.places(tables, given)
         if places is not None:
-            kind.backward[words[ADDRESSES.size :], layout] = recipe._replace(ready=ready), places
+            kind.backward[words[ADDRESSES.size :], layout] = bare, places
         if not given:
             direct.remember_backward(kind, words[ADDRESSES.size :], recipe, tensors)
 
@@ -276,9 +273,8 @@ def _recipe(problem: Problem, read: tuple, rows_first: bool, tensors: bool) -> t
     given = tuple([array for array in read if array is not None])
     if not given:
         return recipe, ()
-    places = array_rules.places(_jit().table_places(recipe.ready), given)
-    ready = recipe.ready._replace(tables=[], constants=[])  # they would keep the arrays alive
-    return recipe._replace(ready=ready), places
+    bare, tables = recipe.bare()
+    return bare, array_rules.places(tables, given)
 
 
 def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, read=(None, None)) -> Kind:

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.engines.jit import launch
+from regard.common.caching import Memo
+from regard.engines import fast_path
+from regard.engines.jit import engine, gradients, threads
 from regard.engines.jit.code.target import ISAS, limited
+from regard.engines.jit.pool import LINE
 from tests.engines.jit.usual import parts, same_results, slopes
 from tests.support.engines import DTYPES, normal, qkv
 from tests.support.kernels import guarded
@@ -25,7 +28,7 @@ class Guarding:
     """NumPy, except that new arrays begin or end at a forbidden page."""
 
     def __init__(self, at_end: bool):
-        self.at_end = at_end
+        self.at_end, self.rests = at_end, []
 
     def __getattr__(self, name):
         return getattr(np, name)
@@ -43,6 +46,13 @@ class Guarding:
 
     def full(self, shape, value, dtype=None):
         return self._guarded(np.full(shape, value, dtype))
+
+    def aligned(self, size):
+        """`threads.aligned`; the bytes after it, up to the page, are kept in `rests`."""
+        room = self.zeros(size + LINE, np.uint8)
+        start = -room.ctypes.data % LINE
+        self.rests.append(room[start + size :])
+        return room[start : start + size]
 
     def ascontiguousarray(self, array, dtype=None):
         return self._guarded(np.ascontiguousarray(array, dtype))
@@ -139,13 +149,14 @@ def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
         for at_end in (True, False):
             guarding = Guarding(at_end)
             with monkeypatch.context() as patched:
-                patched.setattr(launch, "_free", [])  # working memory is kept from call to call
+                for module, known in ((engine, "_recipes"), (gradients, "_recipes"), (fast_path, "_kinds")):
+                    patched.setattr(module, known, Memo(64))  # working memory is kept from call to call
+                patched.setattr(threads, "aligned", guarding.aligned)
                 for path, module in list(sys.modules.items()):
                     if path.startswith(("regard.engines.jit.", "regard.api.kv_cache.")) and hasattr(module, "np"):
                         patched.setattr(module, "np", guarding)
                 found = CALLS[name](dtype, guarding.ascontiguousarray)
-                for arena in launch._free:  # its end is aligned: the bytes between it and the page must be untouched
-                    assert not arena.memory[arena.address - arena.memory.ctypes.data + arena.size :].any()
+            assert not any(rest.any() for rest in guarding.rests)
             same_results(found, plain)
 
 

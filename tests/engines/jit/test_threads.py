@@ -65,7 +65,7 @@ class Ticks:
         self.block = np.array([self.counter.ctypes.data, tasks, self.ticks.ctypes.data], np.int64)
 
     def run(self, workers: int) -> None:
-        launch.launch(self.kernel, self.block, 64, workers, (self.counter, self.ticks))
+        launch.Workspace(self.kernel, self.block, 64, workers, (self.counter, self.ticks)).run()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])

@@ -14,15 +14,16 @@ code/       expressions and loops as machine code
 
 from . import threads
 from .code.target import description, host
-from .engine import LARGEST, Saved, keep, recipe_of, run, solve, table_places, tile_shape, too_large, why_not
-from .gradients import backward_table_places, kept, pull_back
+from .engine import LARGEST, Saved, keep, recipe_of, run, solve, tile_shape, too_large, why_not
+from .gradients import kept, pull_back
 from .gradients import recipe_of as backward_recipe
+from .launch import Workspace
 
 __all__ = [
     "LARGEST",
     "Saved",
+    "Workspace",
     "backward_recipe",
-    "backward_table_places",
     "description",
     "host",
     "keep",
@@ -31,7 +32,6 @@ __all__ = [
     "recipe_of",
     "run",
     "solve",
-    "table_places",
     "threads",
     "tile_shape",
     "too_large",

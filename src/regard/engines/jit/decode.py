@@ -18,17 +18,17 @@ from ..plan import Plan, plan
 from . import threads
 from .code.arguments import FIXED, NO_RUNS, factors, pack
 from .code.target import host
-from .engine import SMALL, aligned, compiled, specify, work
+from .engine import SMALL, compiled, specify, work
 from .kernels.forward import PIECE
-from .launch import is_slow, launch
+from .launch import Workspace, is_slow
 from .partial import State
 from .tiling import PLAN_KEYS, splits, tiling
 
 PLACE = {name: number for number, name in enumerate(FIXED)}
 # Slots that differ from step to step, in the order of the arrays in `Decoder.__call__`.
-ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts", "next")]
+ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts")]
 ARRAYS = [PLACE[name] for name in ("q", "out", "k", "v", "k_scales", "v_scales")]  # address and strides
-SUMS, LEFT, COLUMNS, KEYS = (PLACE[name] for name in ("lse", "left", "pages_batch", "K"))
+NEXT, LEFT, SUMS, COLUMNS, KEYS = (PLACE[name] for name in ("next", "left", "lse", "pages_batch", "K"))
 TASKS, PIECES, FIRST = (PLACE[name] for name in ("tasks", "pieces", "first_piece"))
 assert FIXED[SUMS : SUMS + 3] == ("lse", "top", "total")
 
@@ -66,8 +66,10 @@ class Decoder:
         spec = specify(problem, shape, split=split, unit=unit, paged=True, quantized=quantized, partial=partial)
         self.ready = ready = compiled(problem, spec, problem.dims["K"])
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
-        self.work = work(problem, found)
-        self.workers = 1 if self.work < SMALL else threads.count()
+        total, tasks = work(problem, found), tiles * (len(self.pieces) if split else 1)
+        self.workers = 1 if total < SMALL else min(threads.count(), tasks)
+        self.how = {"alone": total < SMALL and not split, "slow": is_slow(total, tasks)}
+        self.free: list[Workspace] = []  # that no step is using
         self.unit = factors(problem).unit
         self.found, self.problem = found, problem
         self.home = threads.count(), host()
@@ -81,6 +83,14 @@ class Decoder:
             sink_count=0 if problem.sinks is None else problem.sinks.shape[1],
             page=page,
         )
+
+    def workspace(self) -> Workspace:
+        """A new workspace; in its room are counters, of tasks started, and of pieces left per tile."""
+        counters = np.zeros(1 + (self.tiles if self.split else 0), np.int64)
+        block = self.block.copy()
+        block[NEXT], block[LEFT] = address(counters), address(counters) + 8
+        kept = self.ready, self.found, self.problem, counters
+        return Workspace(self.ready.kernel, block, self.ready.scratch, self.workers, kept, **self.how)
 
     def at_home(self) -> bool:
         """Whether the number of threads and the target are those that it was prepared for."""
@@ -116,26 +126,26 @@ class Decoder:
             runs, offsets = _later(runs, offsets, pieces.start * PIECE)
         count = len(pieces) if self.split else 1
         room = self.tiles * count * self.state_size if self.split else 0
-        # The number of tasks started, and of pieces left per tile.
-        counters = np.append(0, np.full(self.tiles if self.split else 0, count))
-        parts = aligned(room, self.real) if room else out
-        given = q, pools, table, start, out, sums, runs, offsets, counters, parts, sinks
-        block = self.block.copy()
-        for place, array in zip(ADDRESSES, (start, offsets, runs if len(runs) else NO_RUNS, table, parts, counters)):
+        parts = threads.aligned(room * self.real.itemsize) if room else out
+        workspace = Workspace.of(self)
+        workspace.room[0], workspace.room[1:] = 0, count
+        block = workspace.block
+        for place, array in zip(ADDRESSES, (start, offsets, runs if len(runs) else NO_RUNS, table, parts)):
             block[place] = address(array)
         for place, array in zip(ARRAYS, (q, out, *pools)):
-            block[place : place + 5] = address(array), *array.strides
-        top = address(sums)
-        block[SUMS : SUMS + 3] = top, top + sums.strides[0], top + 2 * sums.strides[0]
-        block[LEFT], block[COLUMNS] = address(counters) + 8, table.shape[1]
-        block[KEYS] = last  # the table may end there: nothing past it is prefetched
+            block[place] = address(array)
+            for axis, stride in enumerate(array.strides, place + 1):
+                block[axis] = stride
+        top, step = address(sums), sums.strides[0]
+        block[SUMS], block[SUMS + 1], block[SUMS + 2] = top, top + step, top + 2 * step
+        block[COLUMNS] = table.shape[1]
+        block[KEYS] = int(last)  # the table may end there: nothing past it is prefetched
         block[TASKS], block[PIECES], block[FIRST] = self.tiles * count, count, pieces.start
         if sinks is not None:
             sinks = np.ascontiguousarray(sinks, self.real)
             block[PLACE["sinks"]] = address(sinks)
-        workers = min(self.workers, self.tiles * count)
-        slow = is_slow(self.work, self.tiles * count)
-        launch(self.ready.kernel, block, self.ready.scratch, workers, (self, given, sinks), slow=slow)
+        workspace.run((q, pools, table, start, out, sums, runs, offsets, parts, sinks))
+        self.free.append(workspace)
         return sums
 
 

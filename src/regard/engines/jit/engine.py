@@ -27,7 +27,7 @@ from .kernels.forward import PIECE
 from .kernels.parts import dropout, few_rows
 from .kernels.parts.table_tiles import element_bytes
 from .kernels.parts.tile import Specification
-from .launch import Frame, is_slow
+from .launch import Workspace, is_slow
 from .tiling import PLAN_KEYS, Tiling, as_planned, splits, tiling, visited
 
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
@@ -46,6 +46,16 @@ class Prepared(NamedTuple):
     constants: list[Const]
     tables: list[Table]
     scratch: int
+
+    def places(self, fixed: int) -> list[tuple[Table, int]]:
+        """The tables, and where the address of each is in an argument block. fixed: its slots before the constants."""
+        widths = [1 + 2 * table.array.ndim for table in self.tables]
+        begin = fixed + len(self.constants)
+        return [(table, begin + sum(widths[:number])) for number, table in enumerate(self.tables)]
+
+    def bare(self) -> Prepared:
+        """It without its leaves, so that it does not keep their arrays alive."""
+        return self._replace(tables=[], constants=[])
 
 
 class Saved(NamedTuple):
@@ -67,7 +77,8 @@ class Recipe(NamedTuple):
     block: the argument block, in which addresses are filled in, followed by the counters of tasks started and of pieces
     left per tile. slots: its length without the counters. step: bytes of lse, of top and of total. room: bytes of the
     working memory for pieces. plan, start: owners of the other addresses in the block. small: one thread is enough,
-    however many there are. slow: see `launch.is_slow`. frames: those that no call is using; large: they are not kept.
+    however many there are. slow: see `launch.is_slow`. free: workspaces that no call is using; once: they
+    serve once, because they are large.
     """
 
     ready: Prepared
@@ -80,18 +91,22 @@ class Recipe(NamedTuple):
     workers: int
     small: bool
     slow: bool
-    large: bool
-    frames: list[Frame]
+    once: bool
+    free: list[Workspace]
 
-    def frame(self) -> Frame:
-        """A new frame, with room for lse, top and total, which many calls do not ask for."""
-        block, room = self.block.copy(), aligned(self.room + 3 * self.step, np.dtype(np.uint8))
+    def bare(self) -> tuple[Recipe, list[tuple[Table, int]]]:
+        """The recipe without the arrays of its rules, and where the address of each is in the argument block."""
+        return self._replace(ready=self.ready.bare()), self.ready.places(len(FIXED))
+
+    def workspace(self) -> Workspace:
+        """A new workspace, with room for lse, top and total, which many calls do not return."""
+        block, room = self.block.copy(), threads.aligned(self.room + 3 * self.step)
         counters = address(block) + 8 * self.slots
         block[_NEXT], block[_LEFT] = counters, counters + 8
         block[_PARTS], block[_SUMS] = address(room), address(room) + self.room + self.step * np.arange(3)
         alone, kernel = self.small and not self.room, self.ready.kernel
         kept = self.ready, self.plan, self.start, room
-        return Frame(kernel, block, self.ready.scratch, self.workers, kept, alone=alone, slow=self.slow)
+        return Workspace(kernel, block, self.ready.scratch, self.workers, kept, alone=alone, slow=self.slow)
 
 
 _operations: Memo[int] = Memo(256, of_contents=False)
@@ -198,20 +213,17 @@ def run(
     addresses: of q, k, v and out. sums: that of (3, B, H, Q) numbers, lse, top and total; 0 if they are not wanted.
     lost: that of `Saved.lost`. rest: further slots, (place, value). held: objects to keep alive during the call.
     """
-    try:
-        frame = recipe.frames.pop()
-    except IndexError:
-        frame = recipe.frame()
-    block = frame.begin()
+    workspace = Workspace.of(recipe)
+    block = workspace.block
     block[_Q], block[_K], block[_V], block[_OUT] = addresses
     if sums:
         block[_LSE], block[_TOP], block[_TOTAL] = sums, sums + recipe.step, sums + 2 * recipe.step
         block[_LOST] = lost
     for place, value in rest:
         block[place] = value
-    frame.run(held)
-    if not recipe.large:
-        recipe.frames.append(frame)
+    workspace.run(held)
+    if not recipe.once:
+        recipe.free.append(workspace)
 
 
 def least_work(tensors: bool) -> int:
@@ -262,24 +274,9 @@ def recipe_of(
         workers=workers,
         small=small,
         slow=is_slow(total, tiles * pieces),
-        large=room + 3 * step + workers * ready.scratch > LARGE,
-        frames=[],
+        once=room + 3 * step + workers * ready.scratch > LARGE,
+        free=[],
     )
-
-
-def table_places(ready: Prepared, fixed: int = len(FIXED)) -> list[tuple[Table, int]]:
-    """The tables of a kernel, and where the address of each is in the argument block. fixed: its slots before these of
-    the expressions.
-    """
-    widths = [1 + 2 * table.array.ndim for table in ready.tables]
-    begin = fixed + len(ready.constants)
-    return [(table, begin + sum(widths[:number])) for number, table in enumerate(ready.tables)]
-
-
-def aligned(count: int, dtype: np.dtype) -> np.ndarray:
-    """Working memory that begins on a cache line."""
-    room = np.empty(count * dtype.itemsize + 64, np.uint8)
-    return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
 
 
 def work(problem: Problem, found: Plan) -> int:

@@ -21,7 +21,7 @@ from .code.arguments import factors, pack, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import LARGE, Prepared, Saved, least_work, needs_64_bits, rules, table_places
+from .engine import LARGE, Prepared, Saved, least_work, needs_64_bits, rules
 from .gradient_sums import Grid, all_direct, from_tile, grid, merged, partials_of, reads_of, sinks
 from .kernels import backward
 from .kernels.backward_parts.products import GRAIN
@@ -39,7 +39,7 @@ from .kernels.parts import dropout, table_tiles
 from .kernels.parts.few_rows import MOST
 from .kernels.parts.plan_by_key import tile_ranges
 from .kernels.parts.table_tiles import LINE, element_bytes
-from .launch import Frame
+from .launch import Workspace
 from .tiling import PLAN_KEYS, as_planned
 
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
@@ -57,7 +57,7 @@ class Recipe(NamedTuple):
     inside: the slots of these parts, whose contents in `block` are offsets. outside: the slots of `OUTSIDE`.
     small: one thread is enough, however many there are.
     apart: tables whose gradients are accumulated in one copy per thread. held: owners of the addresses in the block.
-    frames: those that no call is using, with their working memory; large: they are not kept.
+    free: workspaces that no call is using; once: they serve once, because they are large, or read after the call.
     """
 
     ready: Prepared
@@ -73,42 +73,33 @@ class Recipe(NamedTuple):
     small: bool
     apart: list[Table]
     held: tuple
-    large: bool
-    frames: list[tuple[Frame, np.ndarray]]
+    once: bool
+    free: list[Workspace]
 
-    def frame(self) -> tuple[Frame, np.ndarray]:
-        """A new frame, and its working memory."""
-        room, block = zeros(self.room), self.block.copy()
+    def bare(self) -> tuple[Recipe, list[tuple[Table, int]]]:
+        """The recipe without the arrays of its rules, and where the address of each is in the argument block."""
+        return self._replace(ready=self.ready.bare()), self.ready.places(len(self.place))
+
+    def workspace(self) -> Workspace:
+        """A new workspace."""
+        room, block = threads.aligned(self.room), self.block.copy()
         block[self.inside] += address(room)
         ready, kept = self.ready, (self.ready, self.held, room)
-        return Frame(ready.kernel, block, ready.scratch, self.workers, kept, alone=self.small), room
+        return Workspace(ready.kernel, block, ready.scratch, self.workers, kept, alone=self.small)
 
-    def begin(self) -> tuple[Frame, np.ndarray]:
-        """A frame for one call, whose working memory is zero."""
-        try:
-            frame, room = self.frames.pop()
-        except IndexError:
-            frame, room = self.frame()
-        else:
-            room.fill(0)
-        frame.begin()
-        return frame, room
-
-    def end(self, frame: Frame, room: np.ndarray) -> None:
-        """Keeps the frame of a call for the next one, unless it is large."""
-        if not self.large:
-            self.frames.append((frame, room))
-
-    def run(self, frame: Frame, room: np.ndarray, outside: Iterable[int], kept: tuple = ()) -> None:
-        """Runs the phases. outside: the addresses of `OUTSIDE`. kept: objects to keep alive meanwhile."""
-        block, place = frame.block, self.place
+    def run(self, workspace: Workspace, outside: Iterable[int], held: tuple) -> None:
+        """Runs the phases. outside: the addresses of `OUTSIDE`. held: objects to keep alive meanwhile."""
+        block, place = workspace.block, self.place
         for number, where in zip(self.outside, outside, strict=True):
             block[number] = where
         next_task, task_count, phase_number = place["next"], place["tasks"], place["phase"]
-        counter = address(room) + self.within["counters"]
+        counter = address(workspace.room) + self.within["counters"]
         for phase, tasks in enumerate(self.tasks):
             block[next_task], block[task_count], block[phase_number] = counter + 8 * phase, tasks, phase
-            frame.run(kept)
+            workspace.run(held)
+        if not self.once:
+            workspace.room.fill(0)  # as the next call expects it
+            self.free.append(workspace)
 
 
 _prepared: Memo[Prepared] = Memo(64)
@@ -190,22 +181,20 @@ def _run(
         given |= dropout.slots(problem.dropout)
     sums, lost = saved.sums, 0 if saved.lost is None else address(saved.lost)
     outside = *map(address, arrays.values()), address(sums[1]), address(sums[2]), lost
-    frame, room = recipe.begin()
+    workspace = Workspace.of(recipe)
     for name, value in given.items():
-        frame.block[recipe.place[name]] = slot(value)
-    recipe.run(frame, room, outside, (problem, saved, dout, found, given))
+        workspace.block[recipe.place[name]] = slot(value)
+    recipe.run(workspace, outside, (problem, saved, dout, found, given))
     blocks = recipe.grid.numbers
-    totals = room[recipe.within["totals"] :][: 8 * len(blocks) * numbers].view(np.float64).reshape(len(blocks), numbers)
+    totals = (
+        workspace.room[recipe.within["totals"] :][: 8 * len(blocks) * numbers]
+        .view(np.float64)
+        .reshape(len(blocks), numbers)
+    )
     total = merged(blocks, totals) if numbers else totals[0]
     for table in recipe.apart:
         tables[table][...] = total[: table.array.size].reshape(table.array.shape)
         total = total[table.array.size :]
-    recipe.end(frame, room)
-
-
-def backward_table_places(recipe: Recipe) -> list[tuple[Table, int]]:
-    """The tables of a kernel, and where the address of each is in the argument block."""
-    return table_places(recipe.ready, len(recipe.place))
 
 
 def recipe_of(
@@ -259,8 +248,8 @@ def recipe_of(
         small=small,
         apart=apart,
         held=(problem.query_start, seen, laid, given["tile_ranges"]),
-        large=room + workers * ready.scratch > LARGE,
-        frames=[],
+        once=bool(apart) or room + workers * ready.scratch > LARGE,
+        free=[],
     )
 
 
@@ -291,12 +280,6 @@ def _spaced(shape: tuple[int, ...]) -> np.ndarray:
     """
     apart = shape[-1] + (LINE // 8 if shape[-1] % CROWDED == 0 else 0)
     return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
-
-
-def zeros(size: int) -> np.ndarray:
-    """Zero bytes that begin on a cache line; untouched pages are not allocated."""
-    room = np.zeros(size + LINE, np.uint8)
-    return room[-address(room) % LINE :][:size]
 
 
 def _numbered(ready: Prepared, tables) -> list[Table]:

@@ -14,7 +14,7 @@ from .code.special import LOG2E
 from .code.target import host
 from .engine import Saved, fill
 from .kernels import merge
-from .launch import launch
+from .launch import Workspace
 
 SMALL = 1 << 16  # numbers to merge below which a single thread is faster
 
@@ -92,4 +92,4 @@ def _run(parts: tuple[np.ndarray, ...], rows: int, E: int, dtype: np.dtype, unit
     }  # fmt: skip
     block = np.array([slot(given.get(each, 0)) for each in merge.SLOTS], np.int64)
     workers = 1 if values.size < SMALL else min(threads.count(), tasks)
-    launch(kernel, block, merge.scratch_bytes(name, target), workers, (parts, counter, more))
+    Workspace(kernel, block, merge.scratch_bytes(name, target), workers, (parts, counter, more)).run()

@@ -41,7 +41,7 @@ from .kernels.parts.tile import BLOCK, Memory
 from .kernels.score_sweep import Frame
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
 from .kernels.statistics_rows import Sums, rows_kernel, rows_memory
-from .launch import is_slow, launch
+from .launch import Workspace, is_slow
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
 
 _frames: Memo[Frame] = Memo(64)
@@ -110,8 +110,8 @@ class Runner(NamedTuple):
         B, H, _, D = problem.q.shape
         work = B * H // len(self.plan.order) * visited(self.plan) * self.plan.rows * D
         workers = 1 if work < engine.SMALL else min(threads.count(), tasks)
-        slow = is_slow(work, tasks)
-        launch(kernel, block, Memory.total(memory), workers, (self, frame, counter, own), slow=slow)
+        kept = self, frame, counter, own
+        Workspace(kernel, block, Memory.total(memory), workers, kept, slow=is_slow(work, tasks)).run()
 
 
 def statistics(request: Request) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...common.arrays import address
 from ...common.caching import lock
 from ...common.call_hooks import torch_if_imported
 from ...common.thread_count import count, limit
@@ -44,11 +45,10 @@ class Crew:
     """Worker threads of regard: `share(job, first, bell)` runs a slice of a job with them."""
 
     def __init__(self, sleep: str) -> None:
-        self.sleep = sleep
         code = _machine_code(sleep)
         self.share, self.work = code.call, build.Kernel(code.engine, "work")
-        self.memory = [_zeros(BELL)]
-        self.bell = _aligned(self.memory[0])
+        self.memory = [aligned(BELL)]
+        self.bell = address(self.memory[0])
         self.first = 0  # the mailbox of the newest worker, the head of the linked list
         self.size = 0
         if sleep == "condition":
@@ -59,9 +59,8 @@ class Crew:
     def grow(self, workers: int) -> None:
         """Starts threads until there are `workers` of them."""
         while self.size < workers:
-            memory = _zeros(pool.MAILBOX)
-            mailbox = _aligned(memory)
-            self.memory.append(memory)
+            self.memory.append(aligned(pool.MAILBOX))
+            mailbox = address(self.memory[-1])
             ctypes.c_int64.from_address(mailbox + pool.NEXT).value = self.first
             # The frame of the thread keeps the code and the memory alive until the process ends.
             threading.Thread(target=_work, args=(self, mailbox), daemon=True, name=f"regard-{self.size}").start()
@@ -73,12 +72,10 @@ def _work(crew: Crew, mailbox: int) -> None:
     crew.work.call(mailbox, 0, crew.bell)
 
 
-def _zeros(size: int) -> np.ndarray:
-    return np.zeros(size + LINE, np.uint8)
-
-
-def _aligned(memory: np.ndarray) -> int:
-    return -(-memory.ctypes.data // LINE) * LINE
+def aligned(size: int) -> np.ndarray:
+    """Zero bytes that begin on a cache line; untouched pages are not allocated."""
+    room = np.zeros(size + LINE, np.uint8)
+    return room[-address(room) % LINE :][:size]
 
 
 _crew: Crew | None = None

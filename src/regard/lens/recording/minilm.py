@@ -23,10 +23,9 @@ from ...api.attention import attention
 from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import refuse
 from ...common.files.tensors import mapped
-from ...engines.dispatch import choose
+from ...engines.choice import choose, of_one_call
 from ...language.problem import Problem
 from ..runs.axis import Axis
-from ..runs.mask_pairs import SMALL
 from ..runs.projections import LayerProjections, Projection
 from ..runs.run import Run
 from .keeper import Axes, Keeper, RecordingOptions, hash_of, keeping
@@ -119,7 +118,7 @@ class DefaultModel:
                 for part in ("query", "key", "value")
             )
             begin = time.perf_counter()
-            engine: Any = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
+            engine = choose(Problem.of(q, k, v), of_one_call(heads * len(ids) ** 2))[0]
             out = attention(q, k, v, engine=engine)
             seconds = time.perf_counter() - begin
             y = linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense")

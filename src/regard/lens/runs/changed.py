@@ -11,7 +11,7 @@ import numpy as np
 
 from ...api.attention import attention
 from ...common.errors import Reason, Refused
-from ...common.public import Engine
+from ...engines import choice
 from ...language.callables import as_mask
 from ...language.expr import head
 from ...language.expr import score as plain_score
@@ -20,7 +20,6 @@ from .axis import Axis
 from .call import Call, rules_of
 from .detectors import of_tokens
 from .figures import moved, with_figures
-from .mask_pairs import SMALL
 
 RECORDED = "recorded"  # the mask of the model
 COMPARED = ("compared", "difference", "empty")  # notes that compare the call with the model's output
@@ -89,7 +88,7 @@ def _alike(calls: Sequence[Call], wanted: Collection[int]) -> list[list[int]]:
     def kind(number: int) -> tuple[Any, ...]:
         call = calls[number]
         rules = [each for each in (call.mask, call.score) if each is not None]
-        alone = call.sinks is not None or call.shape[0] * call.shape[1] * call.shape[2] * len(calls) > SMALL
+        alone = call.sinks is not None or call.shape[0] * call.shape[1] * call.shape[2] * len(calls) > choice.ONE_CALL
         if alone or any(node is head for rule in rules for node in walk(rule)):
             return (number,)
         arrays = (call.q, call.k, call.v, call.lengths)
@@ -136,8 +135,7 @@ def _output(call: Call, v: np.ndarray) -> np.ndarray:
     assert call.q is not None and call.k is not None
     H, Q, K = call.shape
     k, v = (np.repeat(part, H // len(part), 0) for part in (call.k, v))
-    engine: Engine = "reference" if H * Q * K <= SMALL else "auto"
-    return attention(call.q, k, v, query_start=call.start, engine=engine, **rules_of(call))
+    return attention(call.q, k, v, query_start=call.start, engine=choice.of_one_call(H * Q * K), **rules_of(call))
 
 
 def _faults(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +11,13 @@ import numpy as np
 
 from ...api.attention import attention
 from ...api.statistics import attention_stats
-from ...common.public import Engine
+from ...engines import choice
 from ...language.analysis import evaluate
 from ...language.expr import Expr, frozen_table, key, query
 from ...language.measures import edges, mass, pooled
 from .call import Call, Overview, rules_of
 from .codes import ABOVE, too_large
-from .mask_pairs import SMALL, keys_of
+from .mask_pairs import keys_of
 from .tiles import overview
 
 BLOCK = 1 << 20  # given weights that are processed at a time
@@ -68,7 +69,7 @@ def moved(call: Call, lengths: np.ndarray, special: np.ndarray) -> dict[str, np.
     else:
         assert call.q is not None and call.k is not None
         k = np.repeat(call.k, call.shape[0] // len(call.k), 0)
-        engine: Engine = "reference" if np.prod(call.shape) <= SMALL else "auto"
+        engine = choice.of_one_call(math.prod(call.shape))
         wide = np.float64 if too_large(call.q, call.k, call.scale) else np.result_type(call.q, np.float32)
         arrays = (each.astype(wide, copy=False) for each in (call.q, k, parts))
         sums = attention(*arrays, query_start=call.start, engine=engine, **rules_of(call))
@@ -105,7 +106,7 @@ def measured(
         "distant": ~is_special & ((key < query - 1) | (key > query + 1)),
     }
     columns = min(CELLS, K)
-    short = H * Q * K <= SMALL
+    short = H * Q * K <= choice.ONE_CALL
 
     def computed(q, k):
         return attention_stats(
@@ -124,7 +125,7 @@ def measured(
             ],
             scale=scale,
             query_start=start,
-            engine="reference" if short else "auto",
+            engine=choice.of_one_call(H * Q * K),
             **rules,
         )
 

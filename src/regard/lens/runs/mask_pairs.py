@@ -6,13 +6,12 @@ import numpy as np
 
 from ...api.statistics import attention_stats
 from ...common.caching import Memo
-from ...common.public import Engine
+from ...engines import choice
 from ...language.analysis import bounds, evaluate, substituted
 from ...language.expr import Expr, head, key, query
 from ...language.intervals import Interval
 from ...language.tree.interning import walk
 
-SMALL = 1 << 18  # pairs: below this, NumPy is faster than compiling a kernel
 BOXES = 1 << 16  # the most boxes at a time; for masks that need more, some cells stay unknown
 
 _counts: Memo[np.ndarray] = Memo(8)
@@ -45,7 +44,7 @@ def _counted(mask: Expr, shape: tuple[int, int, int], start: int) -> np.ndarray:
     H, Q, K = shape
     heads = H if any(node is head for node in walk(mask)) else 1
     rows, keys = np.zeros((heads, Q, 1), np.float32), np.zeros((1, K, 1), np.float32)
-    engine: Engine = "reference" if heads * Q * K <= SMALL else "auto"
+    engine = choice.of_one_call(heads * Q * K)
     found = attention_stats(rows, keys, of="counts", mask=mask, query_start=start, engine=engine)
     return found.counts.attended.astype(np.int64)
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...common.errors import refuse
+from ...engines import choice
 from ...language.analysis import substituted
 from ...language.expr import Expr, frozen_table, head, key, query
 from ...language.measures import edges
@@ -23,7 +24,7 @@ from ...language.problem import Problem
 from .call import Call, Overview
 from .call import Part as Places
 from .codes import encode, too_large, wrong
-from .mask_pairs import SMALL, reach
+from .mask_pairs import reach
 
 BLOCK = 1 << 20  # pairs that NumPy processes at a time
 PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; larger tiles are sampled
@@ -129,7 +130,7 @@ def overview(call: Call, cells: int = 128, sample: int = 1) -> Overview:
     lines, columns = min(cells, Q), min(cells, K)
     rows, height = spread(range(Q), lines, sample)
     part = Part(range(H), rows, range(K), lines=lines, columns=columns, height=height, width=K)
-    if call.given is not None or part.pairs <= SMALL:
+    if call.given is not None or part.pairs <= choice.ONE_CALL:
         total, largest, *_ = from_weights(call, part)
     else:
         total, largest = streamed(called(call, part), call, part)
@@ -160,7 +161,7 @@ def pooled_tile(call: Weights, part: Callable[[int], Part], most: int, budget: i
     `most`, if all rows would take too long.
     """
     whole = part(1)
-    if not isinstance(call, Call) or call.given is not None or whole.pairs <= SMALL:
+    if not isinstance(call, Call) or call.given is not None or whole.pairs <= choice.ONE_CALL:
         chosen = part(halvings(whole.pairs / (GIVEN if budget is None else budget), most))
         total, largest, allowed, worst = from_weights(call, chosen)
     else:

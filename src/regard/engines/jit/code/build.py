@@ -74,13 +74,12 @@ class Kernel:
     `brief` does not, and is for microseconds.
     """
 
-    PARAMETERS = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
-    SIGNATURE, BRIEF = ctypes.CFUNCTYPE(None, *PARAMETERS), ctypes.PYFUNCTYPE(None, *PARAMETERS)
+    SIGNATURE = None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 
     def __init__(self, engine, name: str):
         self.engine = engine  # owns the code
         self.address = engine.get_function_address(name)
-        self.call, self.brief = self.SIGNATURE(self.address), self.BRIEF(self.address)
+        self.call, self.brief = (kind(*self.SIGNATURE)(self.address) for kind in (ctypes.CFUNCTYPE, ctypes.PYFUNCTYPE))
 
 
 def python_functions(names: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ the number of elements that fit one. Nothing here depends on attention.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -63,6 +64,13 @@ class Callee:
         self.get_reference, self.function_type = pointer.get_reference, function_type
 
 
+@functools.cache  # a kernel has the same ones thousands of times
+def constant(kind: ir.Type, value, text: str) -> ir.Constant:
+    """A number, in every lane of a vector, or numbers. text: of a number, because 0.0 and -0.0 are equal."""
+    alike = isinstance(kind, ir.VectorType) and not isinstance(value, tuple)
+    return ir.Constant(kind, [value] * kind.count if alike else value)
+
+
 class Loop:
     """A running loop: its index, the loop-carried values and, after it, their last values."""
 
@@ -89,10 +97,7 @@ class Code(ir.IRBuilder):
 
     def number(self, value: float, like):
         """A float constant of the type of `like`, in every lane."""
-        kind = like if isinstance(like, ir.Type) else like.type
-        if isinstance(kind, ir.VectorType):
-            return ir.Constant(kind, [value] * kind.count)
-        return ir.Constant(kind, value)
+        return constant(like if isinstance(like, ir.Type) else like.type, value, repr(value))
 
     # memory -----------------------------------------------------------------------------------------------------------
 
@@ -122,16 +127,14 @@ class Code(ir.IRBuilder):
             return value
         kind = vector(value.type, lanes)
         first = self.insert_element(ir.Constant(kind, ir.Undefined), value, self.index(0, I32))
-        return self.shuffle_vector(
-            first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
-        )
+        return self.shuffle(first, ir.Constant(kind, ir.Undefined), [0] * lanes)
 
     def tiled(self, value, times: int):
         """A vector with the lanes of another several times."""
         return self.shuffle(value, value, list(range(value.type.count)) * times)
 
     def shuffle(self, a, b, order: list[int]):
-        return self.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
+        return self.shuffle_vector(a, b, constant(ir.VectorType(I32, len(order)), tuple(order), ""))
 
     def lane(self, value, number: int):
         return self.extract_element(value, self.index(number, I32)) if is_vector(value) else value

@@ -17,8 +17,7 @@ from .. import engine, threads
 from ..code import build, target
 from ..code.arguments import FIXED
 from ..kernels.backward_specification import PHASES
-from ..launch import Frame
-from ..threads import crew
+from ..launch import Workspace
 from .gradients import BACK, BACK_KEY
 from .library import Library, write
 from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE
@@ -115,18 +114,18 @@ class Table:
     def _step(self, kind, size: int, score_size: int) -> tuple[dict[str, int], tuple]:
         """The entry of a step of decoding: its runs of keys are its own, because the machine code writes their end."""
         values, held = self._entry(kind)
-        runs, (_, _, (frame, *_)) = kind.recipe.plan.runs.copy(), held
-        frame.block[FIXED.index("runs")] = address(runs)
+        runs, (_, _, (workspace, *_)) = kind.recipe.plan.runs.copy(), held
+        workspace.block[FIXED.index("runs")] = address(runs)
         values |= {"kind": 0, "runs": address(runs), "bytes": size, "score_bytes": score_size}
         values["score"] = kind.tables[0] if kind.tables else 0
         return values, (held, runs)
 
     def remember_backward(self, kind, layouts: bytes, recipe, tensors: tuple) -> None:
         """Enters a backward pass."""
-        if recipe.large or kind.recipe is None:
+        if recipe.once or kind.recipe is None:
             return
-        frame, room = recipe.frame()
-        start = address(room)
+        workspace = recipe.workspace()
+        start = address(workspace.room)
         shapes = [tuple(tensor.shape) for tensor in tensors[:3]]
         sums = tensors[4]
         values = {
@@ -140,9 +139,9 @@ class Table:
         values |= {name: id(shape) for name, shape in zip(("dq", "dk", "dv"), shapes, strict=True)}
         values |= {f"{phase}_tasks": tasks for phase, tasks in zip(PHASES, recipe.tasks, strict=True)}
         with self.lock:
-            words, held = self._words(frame)
+            words, held = self._words(workspace)
             key = id(kind).to_bytes(8, sys.byteorder) + layouts
-            self._enter(self.backs, key, values | words, (kind, recipe, room, shapes, held))
+            self._enter(self.backs, key, values | words, (kind, recipe, shapes, held))
 
     def _enter(self, part: _Part, key: bytes, values: dict[str, int], held: tuple) -> None:
         """Enters words, and the owners of what they point to, in the place of those with the same key if there are."""
@@ -163,29 +162,29 @@ class Table:
         recipe, real = kind.recipe, self.library.dtype(kind.real.name)
         values = {"kind": id(kind), "shape": id(kind.out), "sums_shape": id(kind.sums), "real": id(real)}
         values["narrow"] = int(kind.narrow)
-        if recipe.slow or recipe.large:
+        if recipe.slow or recipe.once:
             launch = functools.partial(_launch, kind)
             return values | {"launch": id(launch)}, (kind, launch)
-        frame, fresh = recipe.frame(), recipe.block[recipe.slots :].copy()
+        workspace, fresh = recipe.workspace(), recipe.block[recipe.slots :].copy()
         values |= {
-            "counters": frame.address + 8 * recipe.slots,
+            "counters": workspace.block[0],
             "fresh": address(fresh),
             "size": fresh.nbytes,
-            "sums": frame.block[FIXED.index("lse")],
+            "sums": workspace.block[FIXED.index("lse")],
             "step": recipe.step,
         }
-        words, held = self._words(frame)
+        words, held = self._words(workspace)
         return values | words, (kind, fresh, held)
 
-    def _words(self, frame: Frame) -> tuple[dict[str, int], tuple]:
-        """The words of a frame: its kernel, its memory, and the threads that run it."""
-        job = dict(zip(("kernel", "block", "scratch"), frame.arena.job[:3], strict=True))
-        if frame.alone is not None:
-            return job, (frame,)
-        team, number = crew(frame.workers - 1), self.objects["get_threads"]()
+    def _words(self, workspace: Workspace) -> tuple[dict[str, int], tuple]:
+        """The words of a workspace: its kernel, its memory, and the threads that run it."""
+        job = dict(zip(("kernel", "block", "scratch"), workspace.job[:3], strict=True))
+        if workspace.alone is not None:
+            return job, (workspace,)
+        number, team = threads.count(), threads.crew(helpers := workspace.workers - 1)
         share = ctypes.cast(team.share, ctypes.c_void_p).value or 0
-        job |= {"threads": id(number), "workers": frame.workers - 1, "share": share, "first": team.first}
-        return job | {"bell": team.bell, "job": frame.arena.address}, (frame, team, number)
+        job |= {"threads": id(number), "workers": helpers, "share": share, "first": team.first, "bell": team.bell}
+        return job | {"job": workspace.address}, (workspace, team, number)
 
     def forget(self) -> None:
         """Forgets all calls."""
