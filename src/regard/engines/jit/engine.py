@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
         return [(table, begin + sum(widths[:number])) for number, table in enumerate(self.tables)]
 
     def bare(self) -> Prepared:
-        """It without its leaves, so that it does not keep their arrays alive."""
+        """Without the leaves, which would keep arrays alive."""
         return self._replace(tables=[], constants=[])
 
 
