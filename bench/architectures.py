@@ -23,9 +23,9 @@ from torch.overrides import TorchFunctionMode
 
 from bench.model_errors import ALLOWED, Doubled, difference, doubled, floats, perturbed, worst
 from regard.common.errors import Reason, Refused, did_you_mean, first_line
+from regard.observe.recorder import NAME, record
 from regard.torch.hf import attention as hf
 from regard.torch.hf.readiness import assigned, check
-from regard.torch.hf.recorder import NAME, record
 from regard.torch.hf.tiny_models import FAMILIES, accepted, mappings, model_class, tiny_model
 
 RESULTS = ("matches", "differs", "refused", "not tried")

@@ -23,7 +23,7 @@ models = importlib.import_module("regard.models")
 parallel = importlib.import_module("regard.parallel")
 CASES = {
     **{f"import {name}": lambda name=name: importlib.import_module(name) for name in (
-        "regard.torch", "regard.torch.layers", "regard.torch.positions", "regard.torch.observe", "regard.torch.hf",
+        "regard.torch", "regard.torch.layers", "regard.torch.positions", "regard.torch.hf",
         "regard.ledger")},
     **{f"regard.models.{name}": lambda name=name: getattr(models, name) for name in models.__all__},
     "heatmap": lambda: rg.heatmap(run),

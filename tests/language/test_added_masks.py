@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard.language.added_masks import ORDINARY, hidden_beside, hides, range_of
+from regard.observe.observed_call import problem_of
+from regard.observe.observer import Observer
 from regard.torch.layers import MultiHeadAttention, SelfAttention
-from regard.torch.observe.observed_call import problem_of
-from regard.torch.observe.observer import Observer
 from tests.support.lanes import examples
 from tests.support.refusals import reasons_of, refusing
 

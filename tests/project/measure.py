@@ -12,7 +12,7 @@ LAYERS = (
     ("common",),
     ("language",),
     ("engines", "laws", "sandbox"),
-    ("api",),
+    ("api", "observe"),
     ("torch", "conformance"),
     ("parallel",),
     ("models", "ledger"),

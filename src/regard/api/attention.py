@@ -6,7 +6,7 @@ from typing import Any, Never, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from ..common.call_hooks import compiling, intercepted, watched, without_data
+from ..common.call_hooks import compiling, intercepted, watched
 from ..common.compiled import outside_programs
 from ..common.public import ArrayLike, ArrayT, Engine, Index
 from ..common.text.keywords import reject_unknown, without_unknown
@@ -213,11 +213,8 @@ def _recorded(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse:
     """The call as one operator of torch, for whatever looks at its operators."""
     from .torch_operator import recorded
 
-    if getattr(q, "is_meta", False):
-        answer = without_data.get()
-        if answer is not None:
-            return answer(q, k, v, arguments)
-
+    if getattr(q, "is_meta", False) and not compiling():
+        recorded = watched("regard.attention")(recorded)
     return recorded(q, k, v, arguments, engine)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 from .public import Function
@@ -14,10 +13,6 @@ Watcher = Callable[[str, Callable[..., Any], tuple, dict[str, Any]], Any]
 
 # The newest is called with (label, function, args, kwargs) instead of the function, and makes the call itself.
 watchers: list[Watcher] = []
-
-
-# Called with (q, k, v, arguments) for tensors of the meta device instead of the function; gives the output and lse.
-without_data: ContextVar[Callable[..., Any] | None] = ContextVar("calls without data", default=None)
 
 
 def watched(label: str) -> Callable[[Function], Function]:

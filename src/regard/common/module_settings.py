@@ -1,11 +1,11 @@
-"""The heads and the attention settings that a module of torch or transformers declares, read without torch."""
+"""What modules of torch and transformers declare: heads, attention settings, implementations; read without torch."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,3 +130,25 @@ def path_pattern(name: str) -> str:
     'layers.#.attn'
     """
     return re.sub(r"\d+", "#", name)
+
+
+def implementations(model: Any, besides: Collection[Any] = ()) -> set[str]:
+    """The attention implementations that the model and the models inside it are set to, apart from those of `besides`.
+
+    Modules without parameters, such as rotary angles, are ignored: they compute no attention.
+    """
+    left_out = {inner for part in besides for inner in part.modules()}
+    configs = [
+        getattr(module, "config", None)
+        for module in model.modules()
+        if module not in left_out and next(module.parameters(), None) is not None
+    ]
+    return {name for config in configs if isinstance(name := getattr(config, "_attn_implementation", None), str)}
+
+
+def layer_number(module: Any, name: str) -> int | None:
+    """The module's layer_idx, or the first number in its name, or None."""
+    known: Any = getattr(module, "layer_idx", None)
+    if isinstance(known, int):
+        return known
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)

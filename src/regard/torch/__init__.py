@@ -4,7 +4,6 @@ functional     attention of tensors, as an operator that supports torch.compile,
 layers         attention layers (torch.nn.Module)
 positions      position encodings: sinusoidal, learned, rotary, ALiBi, T5 buckets, relative
 hf             transformers models that run on regard
-observe        profile: the cost of each attention call of a model; trace: its inputs and the first fault
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ with requires_extra("regard.torch", "torch"):
     from .functional import attention, attention_with_lse
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
+    from ..observe import profile, trace
     from . import hf, layers, positions
     from .layers import (
         Attention,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
         TransformerXL,
         deviation,
     )
-    from .observe import profile, trace
 
 __all__ = [
     "Attention",
@@ -67,6 +66,6 @@ def __getattr__(name: str):
         with requires_extra(f"regard.torch.{name}", "hf" if name == "hf" else "torch"):
             return importlib.import_module(f".{name}", __name__)
     if name in (*__all__, "MultiheadAttention"):  # torch's spelling
-        package = "observe" if name in ("profile", "trace") else "layers"
-        return getattr(importlib.import_module(f".{package}", __name__), name)
+        package = "..observe" if name in ("profile", "trace") else ".layers"
+        return getattr(importlib.import_module(package, __name__), name)
     raise no_attribute(__name__, name)

@@ -200,8 +200,8 @@ def test_every_file_that_decides_the_code_is_part_of_the_key():
 CALL = """
     import numpy as np, regard as rg
     from regard.engines.jit.code import build
-    compile, count = build._machine_code, []
-    build._machine_code = lambda *args: count.append("forward" in str(args[0])) or compile(*args)
+    compile, count = build._emit, []
+    build._emit = lambda *args: count.append("forward" in str(args[0])) or compile(*args)
     q = np.random.default_rng(0).standard_normal((3, 40, 24), dtype=np.float32)
     expected = rg.attention(q, q, q, mask=rg.causal(), engine="reference")
     assert np.allclose(rg.attention(q, q, q, mask=rg.causal(), engine="jit"), expected, atol=1e-5)

@@ -129,11 +129,12 @@ EVERY_KERNEL = """
 import numpy as np, regard as rg, ml_dtypes
 from regard.engines.jit.code import build
 texts = []
-machine_code = build._machine_code
-def kept(module, target):
-    texts.append(build.assembly(module, target))
-    return machine_code(module, target)
-build._machine_code = kept
+machine_code = build._emit
+def kept(module, target, jit=True):
+    if jit:
+        texts.append(build.assembly(module, target))
+    return machine_code(module, target, jit)
+build._emit = kept
 rng = np.random.default_rng(0)
 bounds = {np.float32: 2e-5, np.float64: 1e-12, np.float16: 4e-3, ml_dtypes.bfloat16: 4e-2}
 for dtype, bound in bounds.items():

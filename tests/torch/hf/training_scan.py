@@ -22,9 +22,9 @@ import transformers
 
 from bench.model_errors import ALLOWED, Doubled, doubled, floats, perturbed, worst
 from regard.common.errors import first_line
+from regard.observe.recorder import NAME
 from regard.torch.hf import record, register
 from regard.torch.hf.readiness import assigned
-from regard.torch.hf.recorder import NAME
 from regard.torch.hf.tiny_models import accepted, mappings, tiny_model
 
 KINDS = ("plain", "checkpoints", "re-entrant checkpoints", "saved on the CPU")

@@ -18,7 +18,7 @@ def implementation_difference(subject: Subject) -> Finding | Passed:
     This is compared with the given inputs, without a mask, and with padding after the tokens, because implementations
     may use another code path without one.
     """
-    from ...torch.hf.recorder import implementations
+    from ...common.module_settings import implementations
 
     own = implementations(subject.model) if subject.is_transformers else set()
     if len(own) != 1:

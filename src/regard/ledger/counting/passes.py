@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from ...common.errors import refuse
-from ..stand_ins.attention import AttentionCall, noted
+from ..stand_ins.attention import AttentionCall, StandIn
 from ..stand_ins.recurrent import Noted, Recurrence
 from ..stand_ins.recurrent import noted as noted_states
 from .modules import chosen_experts, flops, is_experts, is_known
@@ -96,7 +96,7 @@ def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = Tr
             found.saved[counter.path] += size
 
         kept = saving(model, note_saved) if train else nullcontext()
-        with _watched(model, found, counter, train) as rows, counter, noted(note), kept:
+        with _watched(model, found, counter, train) as rows, counter, StandIn(model, note).watching(), kept:
             out = model(**given)
             loss = loss_of(out) if train else None
         found.forward, counter.products = counter.products, []

@@ -8,25 +8,23 @@ number per row.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ...common.call_hooks import without_data
+from ...common.call_hooks import watched
 from ...language.callables import as_mask
 from ...language.expr import Expr
 from ...language.masks import causal
+from ...observe.observed_call import HF, REGARD, SDPA, ObservedCall
+from ...observe.observer import Observer
 from ...torch.hf.lazy_mask import LazyMask, lazy_mask
 
 NAME = "regard-ledger"
-_note: ContextVar[Callable[[AttentionCall, torch.nn.Module | None], None] | None] = ContextVar("note", default=None)
 
 
 @dataclass(frozen=True)
@@ -67,66 +65,74 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, _mask)
 
 
-@contextmanager
-def noted(note: Callable[[AttentionCall, torch.nn.Module | None], None]) -> Iterator[None]:
-    """Inside, calls by transformers' interface (with the module that makes them), torch's function and regard's own are
-    given to `note`, and their results have no values.
+class StandIn(Observer):
+    """Inside `watching()`, the attention calls of a model, by transformers' interface, torch's function or regard's
+    own, are given to `note` with the module that transformers names, and their results have no values.
     """
-    token, own = _note.set(note), without_data.set(_own)
-    try:
-        with _Sdpa():
-            yield
-    finally:
-        _note.reset(token)
-        without_data.reset(own)
+
+    def __init__(self, model: torch.nn.Module, note: Callable[[AttentionCall, torch.nn.Module | None], None]):
+        super().__init__(model)
+        self.note = note
+
+    def compute(self, call: ObservedCall, function: Callable[[], Any]) -> Any:
+        if call.kind not in RULES:
+            return function()
+        q, k, v = (
+            each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each[None] for each in (call.q, call.k, call.v)
+        )
+        rule, start, tensor = RULES[call.kind](call)
+        (_, H, Q, D), (_, G, K, E) = q.shape, v.shape
+        batch, window = max(q.shape[0], k.shape[0]), call.given.get("sliding_window")
+        noted = AttentionCall(batch, H, G, Q, K, D, E, rule, start, tensor, q.element_size(), window)
+        self.note(noted, call.given.get("module"))
+        if call.kind == HF:
+            return function()
+        out = _Streaming.apply(q, k, v)
+        out = out if call.q.ndim == 4 else out.reshape(*call.q.shape[:-1], E)
+        return out if call.kind == SDPA else (out, out.new_zeros(out.shape[:-1], dtype=torch.float32))
+
+    def called(self, call: ObservedCall) -> None:
+        call.let_go()
 
 
-def _answer(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    rule: Expr | None,
-    *,
-    start: int = 0,
-    tensor: bool = False,
-    window: int | None = None,
-    module: torch.nn.Module | None = None,
-) -> torch.Tensor:
-    """(…, H, Q, D), (…, G, K, D), (…, G, K, E) -> (…, H, Q, E) without values, of a call that is noted."""
-    q, k, v = (
-        each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each.unsqueeze(0) for each in (query, key, value)
-    )
-    batch = max(q.shape[0], k.shape[0])
-    H, Q, D = q.shape[1:]
-    G, K, E = v.shape[1:]
-    note = _note.get()
-    if note is not None:
-        note(AttentionCall(batch, H, G, Q, K, D, E, rule, start, tensor, q.element_size(), window), module)
-    out = _Streaming.apply(q, k, v)
-    return out if query.ndim == 4 else out.reshape(*query.shape[:-1], E)
-
-
+@watched(HF)
 def _attend(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: LazyMask | torch.Tensor | None = None,
-    *,
-    is_causal: bool | None = None,
-    sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention function: (B, H, Q, D), (B, G, K, D), (B, G, K, E) -> (B, Q, H, E), without values."""
-    rule, start, tensor = None, 0, False
-    if isinstance(attention_mask, LazyMask):
-        rule, start = attention_mask.rule, attention_mask.query_start
-    elif attention_mask is not None:
-        tensor = True
-    elif query.shape[2] > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
-        rule = causal()  # as everywhere in transformers: a causal module without a mask
-    out = _answer(query, key, value, rule, start=start, tensor=tensor, window=sliding_window, module=module)
-    return out.transpose(1, 2), None
+    return _Streaming.apply(query, key, value).transpose(1, 2), None
+
+
+def _of_transformers(call: ObservedCall) -> tuple[Expr | None, int, bool]:
+    """(rule, position of the first row, whether the mask is a tensor)."""
+    mask, causes = call.given.get("attention_mask"), call.given.get("is_causal")
+    if isinstance(mask, LazyMask):
+        return mask.rule, mask.query_start, False
+    if mask is not None:
+        return None, 0, True
+    # As everywhere in transformers: a causal module without a mask.
+    causes = getattr(call.given["module"], "is_causal", False) if causes is None else causes
+    return (causal() if causes and call.q.shape[2] > 1 else None), 0, False
+
+
+def _of_torch(call: ObservedCall) -> tuple[Expr | None, int, bool]:
+    """The same of torch's function, whose is_causal counts keys from the first row."""
+    return (causal() if call.given.get("is_causal") else None), 0, call.given.get("attn_mask") is not None
+
+
+def _of_regard(call: ObservedCall) -> tuple[Expr | None, int, bool]:
+    """The same of regard's function."""
+    start = call.given["query_start"]
+    start = call.k.shape[-2] - call.q.shape[-2] if start is None else int(np.ravel(np.asarray(start))[0])
+    return as_mask(call.given["mask"]), start, False
+
+
+RULES = {HF: _of_transformers, SDPA: _of_torch, REGARD: _of_regard}
 
 
 class _Streaming(torch.autograd.Function):
@@ -185,34 +191,3 @@ def _readable(function: Any) -> Any:
     return types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
     )
-
-
-FUNCTION = torch.nn.functional.scaled_dot_product_attention
-
-
-class _Sdpa(TorchFunctionMode):
-    """Inside the mode, torch's attention is noted and gives an output without values."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return (_sdpa if function is FUNCTION else function)(*args, **(kwargs or {}))
-
-
-def _sdpa(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    **kwargs: Any,
-) -> torch.Tensor:
-    """torch's function; is_causal counts keys from the first row."""
-    return _answer(query, key, value, causal() if is_causal else None, tensor=attn_mask is not None)
-
-
-def _own(q: Any, k: Any, v: Any, arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """regard's function on tensors without data."""
-    given = arguments.query_start
-    start = k.shape[-2] - q.shape[-2] if given is None else int(np.ravel(np.asarray(given))[0])
-    out = _answer(q, k, v, as_mask(arguments.mask), start=start)
-    return out, q.new_zeros(q.shape[:-1], dtype=torch.float32)

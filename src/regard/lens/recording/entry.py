@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...common.errors import Refused, first_line, refuse
+from ...common.module_settings import implementations, layer_number
 from ...common.text.units import counted
+from ...observe.observer import arguments, left_alone, module_of
+from ...observe.recorder import NAME
 from ...torch.hf import attention as hf
 from ...torch.hf.load_model import Opened
 from ...torch.hf.readiness import assigned
-from ...torch.hf.recorder import NAME, implementations, layer_number
-from ...torch.observe.observer import arguments, left_alone, module_of
 from ..runs.axis import Axis
 from ..runs.run import Run, Step
 from .inputs import Given, given_image, given_inputs, given_text

@@ -16,12 +16,11 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused
-from ...common.module_settings import layer_settings, path_pattern, setting
+from ...common.module_settings import layer_number, layer_settings, path_pattern, setting
 from ...language.expr import Expr
 from ...language.problem import Problem
-from ...torch.hf.recorder import layer_number
-from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall, engine_of, problem_of
-from ...torch.observe.observer import Observer, module_of
+from ...observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall, engine_of, problem_of
+from ...observe.observer import Observer, module_of
 from ..runs.codes import longest
 from ..runs.projections import LayerProjections
 from .handwritten import read_steps

@@ -4,7 +4,7 @@ attention       the attention function that transformers calls
 lazy_mask       its masks as expressions; packed documents
 divided         the same where ranks hold parts of a sequence, or some of the heads
 readiness       checks that a model can run on regard, and which arguments reach its attention; quiet: no messages
-recorder        records the attention calls of a model, and sees whether its weights are wanted
+collected_weights   whether the weights of a call are wanted
 load_model      loads models and tokenizers from folders and hub ids
 tiny_models     small random models of every architecture, for audits and tests
 """
@@ -13,8 +13,8 @@ from ...common.optional import requires_extra
 from ...common.public import belong
 
 with requires_extra("regard.torch.hf", "hf"):
+    from ...observe.recorder import RecordedCall, record
     from .attention import attend, check, register
-    from .recorder import RecordedCall, record
 
 __all__ = ["RecordedCall", "attend", "check", "record", "register"]
 

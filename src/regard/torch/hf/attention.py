@@ -27,11 +27,12 @@ from ...language.expr import score as the_score
 from ...language.masks import causal, dense
 from ...language.scores import bias
 from ...language.scores import softcap as capped
+from ...observe.recorder import NAME, listened, note, record
 from ..functional import attention, in_autocast
+from .collected_weights import wanted
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
 from .lazy_mask import LazyMask, between_graphs, packed
 from .readiness import check, unsupported
-from .recorder import NAME, listened, note, record, wanted
 
 __all__ = ["attend", "check", "record", "register"]
 

@@ -12,9 +12,9 @@ import torch
 
 from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import Refused, first_line, nearest, refuse
+from ...observe.recorder import NAME
 from . import attention as hf
 from .readiness import assigned, quiet
-from .recorder import NAME
 
 
 def near_model(name: str, otherwise: str) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ...common.errors import Reason, Refused, first_line
-from .recorder import NAME, implementations, listening
+from ...common.module_settings import implementations
+from ...observe.recorder import NAME, listening
 from .tiny_models import accepted, random_model, tiny_config
 
 EAGER = 'load it with attn_implementation="eager"'

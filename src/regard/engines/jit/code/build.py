@@ -12,6 +12,7 @@ import mmap
 import platform
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -125,7 +126,7 @@ def compiled(specification: str, target: Target, write: Callable[[], ir.Module],
             initialize()
             code = disk.fetch(digest)
             if code is None:
-                code = _machine_code(write(), target)
+                code = _emit(write(), target)
                 disk.store(digest, code)
             _kernels[digest] = _loaded(code, target, name)
         return _kernels[digest]
@@ -165,9 +166,19 @@ def _optimized(module: ir.Module, target: Target, machine) -> llvm.ModuleRef:
     return parsed
 
 
-def _machine_code(module: ir.Module, target: Target) -> bytes:
-    machine = _machine(target)
-    return machine.emit_object(_optimized(module, target, machine))
+def _emit(module: ir.Module, target: Target, jit: bool = True) -> Any:
+    """The object code of a kernel for this process, or its assembly text.
+
+    LLVM's loop strength reduction, which adds variables, takes half of the time of a compilation and makes kernels no
+    faster (bench/LOG.md). It is an option of the process, so it is restored: other libraries use LLVM, too.
+    """
+    machine = _machine(target, jit)
+    optimized = _optimized(module, target, machine)
+    llvm.set_option("", "--disable-lsr=1")
+    try:
+        return machine.emit_object(optimized) if jit else machine.emit_assembly(optimized)
+    finally:
+        llvm.set_option("", "--disable-lsr=0")
 
 
 def assembly(module: ir.Module, target: Target) -> str:
@@ -176,8 +187,7 @@ def assembly(module: ir.Module, target: Target) -> str:
     if not target.triple.startswith(llvm.get_default_triple().split("-")[0]):
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-    machine = _machine(target, jit=False)
-    return machine.emit_assembly(_optimized(module, target, machine))
+    return _emit(module, target, jit=False)
 
 
 def _loaded(code: bytes, target: Target, name: str) -> Kernel:

@@ -20,9 +20,9 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ...common.errors import refuse
-from ...common.files.output import replacing
-from ...common.text.terminal_text import printable
+from ..common.errors import refuse
+from ..common.files.output import replacing
+from ..common.text.terminal_text import printable
 from .observed_call import ObservedCall
 
 

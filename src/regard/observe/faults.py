@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.arrays import as_tensor, is_tensor, read_array
-from ...common.module_settings import number_of_heads
-from ...common.text.terminal_text import printable
-from ...engines.dispatch import solve
-from ...language.expr import tables_of
-from ...language.problem import Problem
+from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.module_settings import number_of_heads
+from ..common.text.terminal_text import printable
+from ..engines.dispatch import solve
+from ..language.expr import tables_of
+from ..language.problem import Problem
 from .observed_call import CACHE, ObservedCall
 
 KINDS = ("shape", "number", "row")

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
-import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from ...api.attention import attention_weights
-from ...common.errors import refuse
-from ...common.public import Index
-from ...language.checks.arguments import Arguments
-from ...language.expr import Expr, Op, Read, Table, fold, frozen_table
-from ...language.problem import Problem
+from ..common.errors import refuse
+from ..common.module_settings import implementations, layer_number
+from ..common.public import Index
+from ..engines import dispatch
+from ..language.checks.arguments import Arguments
+from ..language.expr import Expr, Op, Read, Table, fold, frozen_table
+from ..language.problem import Problem
 
 NAME = "regard"  # attn_implementation=; in such names, transformers interprets "flash", "sdpa" and "/"
 
@@ -104,21 +103,18 @@ class RecordedCall:
             ) from error
         rows, keys = ([part] if isinstance(part, int | np.integer) else part for part in (rows, keys))
         weights = [
-            attention_weights(
-                self.q[:, h : h + 1],
-                self.k[:, h // group : h // group + 1],
-                mask=self.mask,
-                score=self.score,
-                scale=self.scale,
-                query_start=self.query_start,
-                head_start=h,
-                sinks=None if self.sinks is None else self.sinks[h : h + 1],
-                rows=rows,
-                keys=keys,
-            )
+            dispatch.weights(self.q[:, h : h + 1], self.k[:, h // group : h // group + 1], self._rules(h), rows, keys)
             for h in chosen.tolist() or [0]
         ]
         return np.concatenate(weights, axis=1)[:, : len(chosen)]
+
+    def _rules(self, head: int) -> Arguments:
+        """The rules for one head."""
+        sinks = None if self.sinks is None else self.sinks[head : head + 1]
+        return Arguments(self.mask, self.score, self.scale, self.query_start, sinks, head_start=head)
+
+
+RecordedCall.__module__ = "regard.torch.hf"  # where it is public
 
 
 class Recording:
@@ -251,58 +247,3 @@ def note(module, query, key, rules: Arguments) -> None:
         problem = Problem.of(query.cpu(), key.cpu(), None, **rules._asdict(), where="record")
     for listener in listeners:
         listener.add(module, problem)
-
-
-def implementations(model, besides: Collection[torch.nn.Module] = ()) -> set[str]:
-    """The attention implementations that the model and the models inside it are set to, apart from those of `besides`.
-
-    Modules without parameters, such as rotary angles, are ignored: they compute no attention.
-    """
-    left_out = {inner for part in besides for inner in part.modules()}
-    configs = [
-        getattr(module, "config", None)
-        for module in model.modules()
-        if module not in left_out and next(module.parameters(), None) is not None
-    ]
-    return {name for config in configs if isinstance(name := getattr(config, "_attn_implementation", None), str)}
-
-
-def layer_number(module, name: str) -> int | None:
-    """The module's layer_idx, or the first number in its name, or None."""
-    known: Any = getattr(module, "layer_idx", None)
-    if isinstance(known, int):
-        return known
-    return next((int(part) for part in name.split(".") if part.isdigit()), None)
-
-
-# The modules for which it was decided last that weights are wanted. Gradient checkpointing repeats a call during the
-# backward, where no model collects, and the repetition must save the same tensors.
-_decided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-
-
-def wanted(module: Any, output_attentions: bool | None) -> bool:
-    """Whether to return the weights of this call of `module`. None: it passed on no `output_attentions`."""
-    if torch._C._current_graph_task_id() >= 0:  # inside a backward
-        return _decided.get(module, bool(output_attentions))
-    decision = _decide(module, output_attentions)
-    if decision:
-        _decided[module] = True
-    elif _decided:
-        _decided.pop(module, None)
-    return decision
-
-
-def _decide(module: Any, output_attentions: bool | None) -> bool:
-    collected = _collector()()
-    if output_attentions or collected is not None:
-        return bool(output_attentions) or any("attentions" in name for name in collected or ())
-    configured = getattr(getattr(module, "config", None), "output_attentions", False)
-    return output_attentions is None and bool(configured)
-
-
-@functools.cache
-def _collector() -> Callable[[], Mapping[str, list] | None]:
-    """What reads the outputs that the running model collects, by name; None outside a model that collects."""
-    from transformers.utils.output_capturing import _active_collector
-
-    return _active_collector.get

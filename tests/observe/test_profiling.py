@@ -23,12 +23,12 @@ from torch.utils.flop_counter import FlopCounterMode
 import regard as rg
 import regard.torch
 from regard.common import call_hooks as watch
-from regard.torch.observe import profiling
-from regard.torch.observe.profiling import profile
+from regard.observe import profiling
+from regard.observe.profiling import profile
 from tests import ROOT
+from tests.observe.heads import WIDE, B, H, Heads
 from tests.support.refusals import refusing, whats
 from tests.support.tensors import compiled
-from tests.torch.observe.heads import WIDE, B, H, Heads
 
 ONCE = {"repeats": 1, "warmup": 1, "peak": 100.0}
 PLANTED = 0.15  # seconds: more than a busy machine takes from a call of microseconds

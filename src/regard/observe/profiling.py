@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from ...common.errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse
 from .handwritten import tensors_in
 from .observed_call import ObservedCall, describe
 from .observer import Observer, arguments, clock, left_alone, module_of
@@ -98,15 +98,12 @@ def profile(
 class _Listing(Observer):
     """Describes every call, and measures the memory that NumPy allocates during it."""
 
-    def _run(self, call: ObservedCall, function: Callable[[], Any]):
-        def measured():
-            tracemalloc.reset_peak()
-            before, _ = tracemalloc.get_traced_memory()
-            out = function()
-            call.measured = tracemalloc.get_traced_memory()[1] - before
-            return out
-
-        return super()._run(call, measured)
+    def compute(self, call: ObservedCall, function: Callable[[], Any]) -> Any:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        out = function()
+        call.measured = tracemalloc.get_traced_memory()[1] - before
+        return out
 
     def called(self, call: ObservedCall) -> None:
         describe(call)
@@ -185,7 +182,7 @@ def _keys(calls: list[ObservedCall]) -> list[tuple]:
 
 @functools.cache
 def _machine():
-    from ...engines.peak import measure
+    from ..engines.peak import measure
 
     return measure(memory=False)
 

@@ -17,10 +17,10 @@ from torch import nn
 import regard as rg
 from regard import Refused, key, query
 from regard.engines.dispatch import solve
-from regard.torch.observe.observed_call import problem_of
-from regard.torch.observe.observer import Observer
-from regard.torch.observe.tracing import trace
-from tests.torch.observe.heads import WIDE, B, H, Heads
+from regard.observe.observed_call import problem_of
+from regard.observe.observer import Observer
+from regard.observe.tracing import trace
+from tests.observe.heads import WIDE, B, H, Heads
 
 N = 5
 

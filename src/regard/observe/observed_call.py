@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.arrays import is_tensor, stand_in
-from ...common.errors import Refused
-from ...engines.cost import Cost, cost
-from ...engines.cpu import TILE
-from ...engines.dispatch import choose
-from ...engines.plan import plan
-from ...language.added_masks import hides, range_of
-from ...language.checks.arguments import Arguments
-from ...language.expr import Expr
-from ...language.masks import causal, lengths, window
-from ...language.problem import Problem
+from ..common.arrays import is_tensor, stand_in
+from ..common.errors import Refused
+from ..engines.cost import Cost, cost
+from ..engines.cpu import TILE
+from ..engines.dispatch import choose
+from ..engines.plan import plan
+from ..language.added_masks import hides, range_of
+from ..language.checks.arguments import Arguments
+from ..language.expr import Expr
+from ..language.masks import causal, lengths, window
+from ..language.problem import Problem
 from .handwritten import Trail
 
 
@@ -196,7 +196,7 @@ def describe(call: ObservedCall) -> None:
     call.score = "score" if problem.score is None else str(problem.score)
     rows, keys = TILE
     if call.engine == "jit":
-        from ...engines import jit
+        from ..engines import jit
 
         rows, keys = jit.tile_shape(problem)
     call.cost = cost(problem, plan(problem, rows, keys))

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ...common.errors import Reason, Refused, first_line, refuse
-from ...common.text.terminal_text import printable
-from ...language.problem import Problem
+from ..common.errors import Reason, Refused, first_line, refuse
+from ..common.text.terminal_text import printable
+from ..language.problem import Problem
 from .faults import KINDS, Finding, empty_rows, non_finite, swapped_axes, wrong_numbers
 from .handwritten import tensors_in
 from .observed_call import CACHE, WRITTEN_OUT, Layout, ObservedCall, outline_of, problem_of

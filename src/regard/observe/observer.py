@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import CausalBias
 from torch.overrides import TorchFunctionMode
 
-from ...common.call_hooks import watchers
-from ...common.errors import refuse
-from ...language.problem import Problem
-from ..hf.recorder import listening
+from ..common.call_hooks import watchers
+from ..common.errors import refuse
+from ..language.problem import Problem
 from .handwritten import Products, tensors_in
 from .observed_call import CACHE, FLEX, HF, REGARD, SDPA, WRITTEN_OUT, ObservedCall
+from .recorder import listening
 
 ARGUMENTS = {
     REGARD: ("q", "k", "v", "arguments", "engine"),
@@ -49,7 +49,8 @@ class Observer(TorchFunctionMode):
     """`with observer.watching():` appends every attention call of the model in this thread to `seen`, in order.
 
     describing: whether calls will be described. ranges: whether layers and calls become named ranges of a torch
-    profile. backward: whether the backward pass is timed. Subclasses override `called`, `failed` and `stepped`.
+    profile. backward: whether the backward pass is timed. Subclasses override `called`, `failed`, `stepped` and
+    `compute`.
     """
 
     def __init__(self, model, *, describing: bool = False, ranges: bool = False, backward: bool = False):
@@ -75,6 +76,10 @@ class Observer(TorchFunctionMode):
 
     def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
         """Called after any other torch function."""
+
+    def compute(self, call: ObservedCall, function: Callable[[], Any]) -> Any:
+        """The result of an attention call, which is that of the function unless a subclass computes another."""
+        return function()
 
     # Interception of calls --------------------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class Observer(TorchFunctionMode):
         span = _range(f"{call.layer}: {call.kind} #{call.index}") if self.ranges else None
         begin = clock((call.q,))
         try:
-            out = function()
+            out = self.compute(call, function)
             call.seconds = clock((call.q,)) - begin
         except Exception as error:  # reported, then raised again
             call.seconds = clock((call.q,)) - begin
