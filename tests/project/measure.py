@@ -14,7 +14,7 @@ LAYERS = (
     ("engines", "laws", "sandbox"),
     ("api", "observe"),
     ("torch", "conformance"),
-    ("parallel",),
+    ("parallel", "compat"),
     ("models", "ledger"),
     ("lens",),
     ("audits", "learn"),

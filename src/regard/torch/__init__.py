@@ -3,6 +3,7 @@
 functional     attention of tensors, as an operator that supports torch.compile, torch.func and autocast
 layers         attention layers (torch.nn.Module)
 positions      position encodings: sinusoidal, learned, rotary, ALiBi, T5 buckets, relative
+replaced_sdpa  replace_sdpa: torch's own attention, computed by regard in programs that are not edited
 hf             transformers models that run on regard
 """
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
         TransformerXL,
         deviation,
     )
+    from .replaced_sdpa import replace_sdpa
 
 __all__ = [
     "Attention",
@@ -56,6 +58,7 @@ __all__ = [
     "layers",
     "positions",
     "profile",
+    "replace_sdpa",
     "trace",
 ]
 
@@ -66,6 +69,6 @@ def __getattr__(name: str):
         with requires_extra(f"regard.torch.{name}", "hf" if name == "hf" else "torch"):
             return importlib.import_module(f".{name}", __name__)
     if name in (*__all__, "MultiheadAttention"):  # torch's spelling
-        package = "..observe" if name in ("profile", "trace") else ".layers"
-        return getattr(importlib.import_module(package, __name__), name)
+        place = {"profile": "..observe", "trace": "..observe", "replace_sdpa": ".replaced_sdpa"}.get(name, ".layers")
+        return getattr(importlib.import_module(place, __name__), name)
     raise no_attribute(__name__, name)

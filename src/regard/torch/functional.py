@@ -9,8 +9,11 @@ import torch
 from ..api import torch_operator  # noqa: F401 - registers the operators, which saved programs need
 from ..api.attention import attention as regard_attention
 from ..api.attention import attention_with_lse as regard_with_lse
+from ..common.call_hooks import intercepted
 from ..common.public import ArrayLike, Engine
 from ..common.text.keywords import reject_unknown, without_unknown
+from ..engines import dispatch
+from ..engines.cpu import requires_gradients
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 
@@ -142,6 +145,16 @@ def attention_with_lse(
     q, k, v = in_autocast(q, k, v)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     return regard_with_lse(q, k, v, **arguments._asdict(), engine=engine)
+
+
+def attention_rows_first(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, arguments: Arguments, engine: Engine = "auto", where="attention"
+) -> torch.Tensor:
+    """(B, Q, H, E), contiguous, as models read it, of q (B, H, Q, D), k (B, G, K, D) and v (B, G, K, E)."""
+    q, k, v = in_autocast(q, k, v)
+    if intercepted(q) or requires_gradients(q, k, v, arguments.sinks, arguments.score):
+        return regard_attention(q, k, v, **arguments._asdict(), engine=engine).transpose(1, 2).contiguous()
+    return dispatch.attend(q, k, v, arguments, engine, rows_first=True, where=where)[0]
 
 
 def in_autocast(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -17,7 +17,7 @@ from ...common.call_hooks import watched
 from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...common.public import Engine
-from ...engines import direct, dispatch
+from ...engines import direct
 from ...engines.array_rules import in_rows
 from ...engines.fast_path import ROWS_FIRST
 from ...language.added_masks import hides, how_to_pass, range_of
@@ -28,7 +28,7 @@ from ...language.masks import causal, dense
 from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ...observe.recorder import NAME, listened, note, record
-from ..functional import attention, in_autocast
+from ..functional import attention, attention_rows_first, in_autocast
 from .collected_weights import wanted
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
 from .lazy_mask import LazyMask, between_graphs, packed
@@ -200,10 +200,8 @@ def attend(
     if needs_grad and weights is not None:  # the output is computed from them, so that they have gradients
         groups = weights.unflatten(1, (value.shape[1], -1))
         out = (groups @ value.unsqueeze(2)).flatten(1, 2).transpose(1, 2).contiguous()
-    elif needs_grad:
-        out = attention(query, key, value, **arguments._asdict(), engine=engine).transpose(1, 2).contiguous()
     else:
-        out = dispatch.attend(query, key, value, arguments, engine, rows_first=True, where=NAME)[0]
+        out = attention_rows_first(query, key, value, arguments, engine, NAME)
     note(module, query, key, arguments)
     return out, weights
 
