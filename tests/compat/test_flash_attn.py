@@ -307,7 +307,7 @@ PROGRAM = """
 import importlib.metadata, sys
 import regard.compat
 {before}
-regard.compat.install()
+regard.compat.install("flash_attn")
 regard.compat.install()
 import torch
 from flash_attn import flash_attn_func, __version__

@@ -13,7 +13,7 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.torch import replace_sdpa
+from regard.torch import profile, replace_sdpa
 
 sdpa = F.scaled_dot_product_attention
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
@@ -214,8 +214,9 @@ def test_dropout():
     torch.testing.assert_close(first.max(), torch.tensor(1 / 512 / 0.75))
 
 
-def test_compiled_it_is_one_operator():
-    """Without a graph break, whatever the number of rows."""
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_it_is_one_operator(dynamic):
+    """Without a graph break, and though programs were compiled before it was replaced, and are afterwards."""
     graphs = []
 
     def backend(graph, _):
@@ -225,12 +226,19 @@ def test_compiled_it_is_one_operator():
 
         return aot_autograd(fw_compiler=keep)(graph, _)
 
-    compiled = torch.compile(lambda q: sdpa(q * 2, q, q, is_causal=True) + 1, backend=backend, fullgraph=True)
-    expected = sdpa(Q * 2, Q, Q, is_causal=True) + 1
-    with replace_sdpa(), torch.no_grad():
-        torch.testing.assert_close(compiled(Q), expected, atol=1e-5, rtol=1e-5)
-    assert "regard.attention.default" in graphs[0]
-    torch._dynamo.reset()
+    def run():
+        torch._dynamo.reset()
+        program = torch.compile(
+            lambda q: sdpa(q * 2, q, q, is_causal=True) + 1, backend=backend, fullgraph=True, dynamic=dynamic
+        )
+        with torch.no_grad():
+            torch.testing.assert_close(program(Q), sdpa(Q * 2, Q, Q, is_causal=True) + 1, atol=1e-5, rtol=1e-5)
+        return "regard.attention.default" in graphs[-1]
+
+    before = run()
+    with replace_sdpa():
+        replaced = run()
+    assert (before, replaced, run()) == (False, True, False)
 
 
 def test_transforms():
@@ -266,6 +274,19 @@ def test_torchs_layers():
     assert replacement.calls == {"regard": 2}
     torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found[1, :3], expected[1, :3], atol=1e-5, rtol=1e-4)
+
+
+def test_a_profile_says_who_computes():
+    """The engine of a call of torch's function is regard's while it is replaced."""
+    layer, x = torch.nn.MultiheadAttention(16, 2, batch_first=True), torch.randn(1, 8, 16)
+
+    def engines():
+        found = profile(lambda: layer(x, x, x, need_weights=False), (), repeats=1, warmup=0, peak=1.0)
+        return [call.engine for call in found.calls]
+
+    assert engines() == ["SDPA flash"]
+    with replace_sdpa():
+        assert engines() == ["jit"]
 
 
 def test_by_the_environment():

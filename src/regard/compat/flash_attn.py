@@ -20,6 +20,7 @@ from ..language.masks import lengths
 from ..language.scores import softcap as capped
 from ..torch.functional import attention_rows_first, attention_with_lse
 from .bert_padding import index_first_axis, index_put_first_axis, pad_input, unpad_input
+from .sequences import band, sequences
 
 __all__ = [
     "flash_attn_func",
@@ -204,7 +205,7 @@ def flash_attn_varlen_func(
     if not len(q) or not len(k):
         found = _attend(q[None], k[None], v[None], Arguments(), dropout_p, return_attn_probs, where)
         return (found[0][0], found[1][0], None) if return_attn_probs else found[0]
-    own, place, document = _sequences(rows, keys, len(q), len(k))
+    own, place, document = sequences(rows, keys, (len(q), len(k)))
     if alibi_slopes is not None and alibi_slopes.ndim == 2:  # by sequence: rows after the last one have no keys
         slope = table(alibi_slopes[document.clamp(min=0)].T.contiguous(), "slope")[head, query]
     else:
@@ -396,10 +397,7 @@ def flash_attn_with_kvcache(
 def _rules(place: Expr, causal: bool, window: Window, softcap: float, slope: Expr | None) -> tuple[Expr | None, Any]:
     """(mask, score) for rows whose positions on the key axis are `place`."""
     left, right = window[0], 0 if causal else window[1]
-    mask: Expr | None = None if right < 0 else key <= place + right if right else key <= place
-    if left >= 0:
-        near = key >= place - left
-        mask = near if mask is None else mask & near
+    mask = band(place, left if left >= 0 else None, right if right >= 0 else None)
     score = capped(softcap) if softcap else the_score
     if slope is not None:
         score = score - slope * abs(place - key)
@@ -412,31 +410,6 @@ def _slope(slopes: torch.Tensor | None) -> Expr | None:
         return None
     numbers = table(slopes, "slope")
     return numbers[head] if slopes.ndim == 1 else numbers[batch, head]
-
-
-def _sequences(rows: tuple[int, ...], keys: tuple[int, ...], many: int, others: int) -> tuple[Expr, Expr, torch.Tensor]:
-    """Which pairs are of one sequence, the positions of the rows on the key axis, and the sequence of each row, −1 for
-    none.
-    """
-    of_rows, of_keys = _numbers(rows, many, -1), _numbers(keys, others, -2)
-    if rows == keys and many == others == rows[-1] and not rows[0]:
-        numbers = table(of_rows, "document")
-        return numbers[query] == numbers[key], query, of_rows
-    shifts = torch.tensor([end - begin for begin, end in zip(rows[1:], keys[1:], strict=True)] or [0])
-    place = torch.arange(many) + shifts[of_rows.clamp(min=0)]
-    return (
-        table(of_rows, "document")[query] == table(of_keys, "other_document")[key],
-        table(place, "place")[query],
-        of_rows,
-    )
-
-
-def _numbers(starts: tuple[int, ...], size: int, none: int) -> torch.Tensor:
-    """The number of the sequence of each of `size` rows."""
-    sizes = torch.tensor([end - start for start, end in pairwise(starts)], dtype=torch.int64)
-    found = torch.full((size,), none)
-    found[starts[0] : starts[-1]] = torch.arange(len(sizes)).repeat_interleave(sizes)
-    return found
 
 
 def _attend(q, k, v, arguments: Arguments, dropout: float, lse: bool, where: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._C import _dispatch_has_kernel_for_dispatch_key
 
 from ..common.arrays import is_tensor, stand_in
 from ..common.errors import Refused
@@ -300,6 +301,8 @@ def engine_of(call: ObservedCall, problem: Problem) -> tuple[str, str, bool]:
     if call.kind in (REGARD, CACHE, HF):
         name, why = choose(problem, call.given.get("engine", "auto"))
         return name, "; ".join(why), name in ("reference", "sdpa")
+    if call.kind == SDPA and _dispatch_has_kernel_for_dispatch_key("aten::scaled_dot_product_attention", "CPU"):
+        return choose(problem)[0], "torch's function is replaced by regard (replace_sdpa)", False
     if call.kind == SDPA:
         rest = {name: value for name, value in call.given.items() if name not in ("q", "k", "v")}
         kernel = torch.nn.attention.SDPBackend(torch._fused_sdp_choice(call.q, call.k, call.v, **rest)).name

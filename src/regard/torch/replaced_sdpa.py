@@ -107,6 +107,7 @@ def _connect() -> None:
     library = torch.library.Library("aten", "IMPL")
     for key in ("CPU", "AutogradCPU"):
         library.impl(NAME, _attend, key)
+    OPERATOR._dispatch_cache.clear()  # of the kernels that programs that were compiled before have found
     _connected.append((library, torch.backends.mha.get_fastpath_enabled()))
     torch.backends.mha.set_fastpath_enabled(False)  # torch's fused layers have their own attention
 
@@ -114,6 +115,7 @@ def _connect() -> None:
 def _disconnect() -> None:
     library, fused = _connected.pop()
     library._destroy()
+    OPERATOR._dispatch_cache.clear()
     torch.backends.mha.set_fastpath_enabled(fused)
 
 

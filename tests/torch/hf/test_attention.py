@@ -91,6 +91,26 @@ def test_packed_documents(name, more, around, mode):
         assert (found[:, around[0] :][:, :9] - alone).abs().max() < 1e-5 * found.abs().max()
 
 
+@pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
+def test_packed_documents_by_cumulative_lengths(name):
+    """As DataCollatorWithFlattening packs them, also where the attention receives no position ids, with gradients."""
+    model, ids = built(name), tokens()["input_ids"]
+    rows = [{"input_ids": part[0].tolist(), "labels": part[0].tolist()} for part in ids[:1].split([4, 1, 4], 1)]
+    batch = T.DataCollatorWithFlattening(return_flash_attn_kwargs=True)(rows)
+    batch.pop("labels")
+    alone = [model(input_ids=torch.tensor([row["input_ids"]]))[0] for row in rows]
+    found = model(**batch, use_cache=False)[0] if name != "bert" else model(**batch)[0]
+    assert (found - torch.cat(alone, 1)).abs().max() < 1e-5 * found.abs().max()
+    found.sin().sum().backward()
+    weight = next(model.parameters())
+    packed, weight.grad = weight.grad, None
+    sum(each.sin().sum() for each in alone).backward()
+    assert_close(packed, weight.grad, atol=1e-4, rtol=1e-4)
+
+    with refusing("cumulative lengths do not fit the packed batch"):
+        model(**batch | {"cu_seq_lens_q": torch.tensor([0, 4, 8]), "cu_seq_lens_k": torch.tensor([0, 4, 8])})
+
+
 def test_packed_documents_in_a_cache():
     """A step after them attends to all documents, and a warning says so; a step after one text does not warn."""
     model, ids = built("llama"), tokens()["input_ids"]

@@ -31,7 +31,7 @@ from ...observe.recorder import NAME, listened, note, record
 from ..functional import attention, attention_rows_first, in_autocast
 from .collected_weights import wanted
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
-from .lazy_mask import LazyMask, between_graphs, packed
+from .lazy_mask import LazyMask, between_graphs, by_lengths, packed
 from .readiness import check, unsupported
 
 __all__ = ["attend", "check", "record", "register"]
@@ -141,14 +141,17 @@ def attend(
     sequence = current.get()
     if sequence is not None:
         uncomputed = {"output_attentions": weights_wanted, "position_bias": position_bias, "s_aux": s_aux}
-        uncomputed |= {"recording": listened(), "tensor parallel": mesh}
+        uncomputed |= {"recording": listened(), "tensor parallel": mesh, "cu_seq_lens_q": kwargs.get("cu_seq_lens_q")}
         reasons = [*_unsupported_dtypes(query, key, value), *unknown]
         reasons += divided_reasons(sequence, attention_mask, kwargs, uncomputed)
         rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
         rules = _with_dropout(rules, rate)
         return sequence.attention(in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
     ids = kwargs.get("position_ids")
-    separate = None if ids is None else packed(ids, attention_mask, query.shape[2], key.shape[2])
+    sizes = query.shape[2], key.shape[2]
+    separate = by_lengths(kwargs, *sizes) if kwargs else None
+    if separate is None and ids is not None:
+        separate = packed(ids, attention_mask, *sizes)
     special = separate is not None or weights_wanted or rate or (attention_mask is None and _causal(module, is_causal))
     if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)

@@ -1,4 +1,5 @@
-"""The masks of transformers as expressions, and packed documents: position ids that restart at 0 separate them.
+"""The masks of transformers as expressions, and packed documents: position ids that restart at 0 separate them, or
+cumulative lengths.
 
 transformers separates documents only in a call without a mask and without a cache, and models have a cache by default.
 Attention receives the position ids in most decoders, and separates them in every call that has all keys.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from ...language.callables import as_mask
 from ...language.expr import Const, Expr, Op, frozen_table
 from ...language.intervals import Interval
 from ...language.masks import causal, documents
+from ...observe.recorder import NAME
 
 OWN = "transformers.masking_utils"  # the module of transformers' own mask functions
 CAUSAL, EVERYTHING = causal(), expr.lift(True)
@@ -319,3 +322,29 @@ def _separate(ids: torch.Tensor, mask: LazyMask | None, rows: int, keys: int) ->
         return None
     numbers = torch.nn.functional.pad(begins.cumsum(1), (1, 0)).cpu()
     return documents(numbers[0] if len(numbers) == 1 else numbers)
+
+
+@functools.lru_cache(64)
+def _of_lengths(starts: tuple[int, ...]) -> Expr:
+    """The rule that separates documents that begin there, and end where the next one begins."""
+    return documents(lengths=np.diff(starts))
+
+
+def by_lengths(given: Mapping[str, Any], rows: int, keys: int) -> Expr | None:
+    """The rule that separates the documents of one packed row, cu_seq_lens_q and cu_seq_lens_k among the arguments of a
+    call; None without them.
+    """
+    both = [given.get(name) for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
+    if both[0] is both[1] is None:
+        return None
+    found = [() if each is None else tuple(each.tolist()) for each in both]
+    starts = found[0] or found[1]
+    if rows != keys or {found[0] or starts, found[1] or starts} != {starts} or (starts[0], starts[-1]) != (0, rows):
+        raise refuse(
+            NAME,
+            "cumulative lengths do not fit the packed batch",
+            f"cu_seq_lens_q={list(found[0])}, cu_seq_lens_k={list(found[1])} for {rows} rows and {keys} keys",
+            f"the same starts of documents for queries and keys, from 0 to {rows}",
+            "pack the whole batch into one row, as DataCollatorWithFlattening does, without a cache",
+        )
+    return _of_lengths(starts)

@@ -219,11 +219,10 @@ IGNORED: dict[str, tuple[str, ...]] = {
         "special_tokens_mask",
         "token_type_ids",
     ),
-    "the speed of other kernels": ("deterministic", "kernel_options"),
+    "the speed of other kernels": ("deterministic", "kernel_options", "max_length_k", "max_length_q"),
 }
 
 _EAGER = 'use attn_implementation="eager"'
-_PACKED = ("a packed batch described by cumulative lengths", "pack with position_ids that restart at each document")
 _PAGED = ("a paged cache of continuous batching", "use model.generate instead of generate_batch")
 
 # Arguments that affect the result and are not supported: what they are, and the fix.
@@ -232,14 +231,15 @@ REFUSED: dict[str, tuple[str, str]] = {
     "indices": ("keys chosen per query by an indexer (sparse attention)", _EAGER),
     "block_indices": ("key blocks chosen per query by an indexer (sparse attention)", _EAGER),
     "sinks": ("sinks that differ per query", _EAGER),
-    **dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"), _PACKED),
+    "seq_idx": ("the documents of a packed batch by number", "pack with position_ids that restart at each document"),
     **dict.fromkeys(
         ("cross_attention_mask", "full_text_row_masked_out_mask"),
         ("a mask that the model passes on without using it", "omit it, or build it into attention_mask"),
     ),
 }
 
-_HARMLESS = frozenset(name for names in IGNORED.values() for name in names)
+# And those that `lazy_mask.by_lengths` reads.
+_HARMLESS = frozenset(("cu_seq_lens_q", "cu_seq_lens_k", *(name for names in IGNORED.values() for name in names)))
 
 
 def unsupported(kwargs: Mapping[str, Any]) -> list[Reason]:

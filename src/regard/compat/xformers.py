@@ -1,0 +1,525 @@
+"""`memory_efficient_attention` of `xformers.ops` and its biases, with regard's kernels: on the CPU, where the library
+has no operator.
+
+A bias says which keys a row attends to. Here it is an expression, of which whole tiles are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+from ..common.errors import refuse
+from ..language.analysis import evaluate
+from ..language.checks.arguments import Arguments
+from ..language.expr import Expr, query
+from ..torch.functional import attention_rows_first
+from .sequences import band, sequences
+
+__all__ = [
+    "AttentionBias",
+    "BlockDiagonalCausalFromBottomRightMask",
+    "BlockDiagonalCausalLocalAttentionFromBottomRightMask",
+    "BlockDiagonalCausalLocalAttentionMask",
+    "BlockDiagonalCausalMask",
+    "BlockDiagonalCausalWithOffsetPaddedKeysMask",
+    "BlockDiagonalMask",
+    "BlockDiagonalPaddedKeysMask",
+    "LocalAttentionFromBottomRightMask",
+    "LowerTriangularFromBottomRightLocalAttentionMask",
+    "LowerTriangularFromBottomRightMask",
+    "LowerTriangularMask",
+    "LowerTriangularMaskWithTensorBias",
+    "memory_efficient_attention",
+    "unbind",
+]
+
+__version__ = "0.0.32"  # whose functions these are
+unbind = torch.unbind
+
+
+def memory_efficient_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | AttentionBias | None = None,
+    p: float = 0.0,
+    scale: float | None = None,
+    *,
+    op: Any = None,
+    output_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Attention of arrays (batch, rows, heads, depth).
+
+    out = softmax(scale · q kᵀ + attn_bias) v
+
+    Args:
+        query: (B, M, H, K), or (B, M, K) for one head, or (B, M, G, H, K) for H query heads on each of G key heads.
+        key: (B, N, H, K), (B, N, K), or (B, N, G, H, K) in which the heads of a group are equal.
+        value: the same of the values, of depth Kv.
+        attn_bias: an `AttentionBias`, or floats (B, H, M, N) that are added; for (B, M, K) also (B, M, N).
+        p: the rate at which weights are dropped, by a seed of torch's generator.
+        scale: the factor of q·k; None means 1/√K.
+        op: has no effect: the operators of the library run on its own devices.
+        output_dtype: the dtype of the result; None is that of query.
+
+    Returns:
+        (B, M, H, Kv), in the form of query; 0 in rows without keys. Differentiable, in attn_bias too.
+
+    Raises:
+        Refused: shapes or dtypes that do not fit.
+
+    Source:
+        Rabe and Staats 2021 (memory that grows with the rows).
+
+    Examples:
+        >>> q = torch.zeros(1, 5, 2, 8)
+        >>> memory_efficient_attention(q, q, q, attn_bias=LowerTriangularMask()).shape
+        torch.Size([1, 5, 2, 8])
+    """
+    axes = query.ndim
+    if axes not in (3, 4, 5) or key.ndim != axes or value.ndim != axes:
+        given = ", ".join(str(tuple(each.shape)) for each in (query, key, value))
+        expected, fix = "(B, M, H, K) each, or (B, M, K), or (B, M, G, H, K)", "pass all three in one of these forms"
+        raise refuse("memory_efficient_attention", "other axes", given, expected, fix)
+    form = query.shape[:-1]
+    if axes == 3:
+        query, key, value = (each[:, :, None] for each in (query, key, value))
+    elif axes == 5:
+        query, key, value = query.flatten(2, 3), *(each[:, :, :, 0] for each in (key, value))
+    mask, score = None, attn_bias
+    if isinstance(attn_bias, AttentionBias):
+        mask, score = attn_bias.rules(query.shape[1], key.shape[1])
+    if isinstance(score, torch.Tensor):
+        if axes == 3 and score.ndim == 3:
+            score = score[:, None]
+        elif axes == 5 and score.ndim == 5:
+            score = score.flatten(1, 2)
+    seed = int(torch.randint(2**63 - 1, ())) if p else None
+    start = None if mask is None else 0
+    arguments = Arguments(mask, score, scale, start, None, p, seed)
+    out = attention_rows_first(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), arguments)
+    out = out.reshape(*form, value.shape[-1])
+    return out if output_dtype is None else out.to(output_dtype)
+
+
+# ---- biases of one sequence ------------------------------------------------------------------------------------------
+
+
+class AttentionBias:
+    """Which keys a row attends to, and what is added to its scores."""
+
+    def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
+        """(mask, score) of a call with so many rows and keys, where row i is at position i."""
+        raise NotImplementedError
+
+    def materialize(
+        self, shape: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> torch.Tensor:
+        """The bias as an array that is added: 0 where a row may attend, −∞ elsewhere.
+
+        Args:
+            shape: (…, M, N).
+            dtype: of the array.
+            device: of the array.
+
+        Returns:
+            The array.
+
+        Examples:
+            >>> LowerTriangularMask().materialize((2, 2))
+            tensor([[0., -inf],
+                    [0., 0.]])
+        """
+        mask, score = self.rules(*shape[-2:])
+        i, j = np.ogrid[: shape[-2], : shape[-1]]
+        values = {"batch": np.int64(0), "head": np.int64(0), "query": i, "key": j}
+        allowed = np.broadcast_to(np.True_ if mask is None else evaluate(mask, values), tuple(shape[-2:]))
+        found = torch.zeros(tuple(shape[-2:]), dtype=dtype, device=device)
+        found = found.masked_fill(torch.from_numpy(~allowed).to(device), -torch.inf).expand(tuple(shape))
+        return found if score is None else found + score
+
+
+class _Band(AttentionBias):
+    """A band of keys around the place of a row. last: whether the last row is at the last key."""
+
+    left: int | None = None
+    right: int | None = None
+    last = True
+
+    def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
+        """(mask, score)."""
+        return band(query + (keys - rows if self.last else 0), self.left, self.right), None
+
+
+class LowerTriangularMask(_Band):
+    """Causal, with the first row at the first key: row i attends to keys up to i.
+
+    Examples:
+        >>> LowerTriangularMask().materialize((1, 2))
+        tensor([[0., -inf]])
+    """
+
+    right, last = 0, False
+
+    def add_bias(self, bias: torch.Tensor) -> LowerTriangularMaskWithTensorBias:
+        """The same, with an array (B, H, M, N) that is added to the scores.
+
+        Args:
+            bias: the array.
+
+        Returns:
+            The bias.
+        """
+        return LowerTriangularMaskWithTensorBias(bias)
+
+
+class LowerTriangularMaskWithTensorBias(LowerTriangularMask):
+    """Causal as `LowerTriangularMask`, and an array that is added to the scores.
+
+    Args:
+        bias: (B, H, M, N) floats, which may be learned.
+    """
+
+    def __init__(self, bias: torch.Tensor):
+        self.bias = bias
+
+    def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
+        """(mask, score)."""
+        return super().rules(rows, keys)[0], self.bias
+
+
+class LowerTriangularFromBottomRightMask(_Band):
+    """Causal, with the last row at the last key.
+
+    Examples:
+        >>> LowerTriangularFromBottomRightMask().materialize((1, 2))
+        tensor([[0., 0.]])
+    """
+
+    right = 0
+
+    def make_local_attention(self, window_size: int) -> LowerTriangularFromBottomRightLocalAttentionMask:
+        """The same for the last `window_size` keys of a row.
+
+        Args:
+            window_size: the keys that a row attends to, its own included.
+
+        Returns:
+            The bias.
+        """
+        return LowerTriangularFromBottomRightLocalAttentionMask(window_size)
+
+
+class LowerTriangularFromBottomRightLocalAttentionMask(LowerTriangularFromBottomRightMask):
+    """Causal with the last row at the last key, for the last keys of a row.
+
+    Args:
+        _window_size: the keys that a row attends to, its own included.
+    """
+
+    def __init__(self, _window_size: int):
+        _positive("LowerTriangularFromBottomRightLocalAttentionMask", _window_size)
+        self.left = _window_size - 1
+
+
+class LocalAttentionFromBottomRightMask(_Band):
+    """Keys before and after the position of a row, with the last row at the last key.
+
+    Args:
+        window_left: keys before it.
+        window_right: keys after it.
+    """
+
+    def __init__(self, window_left: int, window_right: int):
+        self.left, self.right = window_left, window_right
+
+
+# ---- biases of several sequences in one axis -------------------------------------------------------------------------
+
+
+@dataclass
+class SequenceInfo:
+    """Where the sequences of an axis start: seqstart (N + 1,) as a tensor and as integers, and their longest length."""
+
+    seqstart: torch.Tensor
+    max_seqlen: int
+    min_seqlen: int
+    seqstart_py: list[int]
+
+    @classmethod
+    def from_seqlens(cls, seqlens: Iterable[int]) -> Self:
+        """The starts of sequences of these lengths."""
+        lengths = [int(each) for each in seqlens]
+        starts = [0, *np.cumsum(lengths).tolist()]
+        return cls(torch.tensor(starts, dtype=torch.int32), max(lengths, default=-1), min(lengths, default=-1), starts)
+
+    def split(self, x: torch.Tensor, batch_sizes: Sequence[int] | None = None) -> list[torch.Tensor]:
+        """The parts of an array (1, total, …), as they were before they were packed."""
+        if x.shape[0] != 1 or x.shape[1] != self.seqstart_py[-1]:
+            given, expected = f"{tuple(x.shape)}", f"(1, {self.seqstart_py[-1]}, …)"
+            raise refuse("split", "an array of other sequences", given, expected, "pass the array that was computed")
+        sizes = batch_sizes or [1] * (len(self.seqstart_py) - 1)
+        ends = [self.seqstart_py[end] for end in np.cumsum([0, *sizes]).tolist()]
+        parts = x.split([end - start for start, end in pairwise(ends)], dim=1)
+        return [part.reshape(size, -1, *x.shape[2:]) for size, part in zip(sizes, parts, strict=True)]
+
+
+@dataclass
+class BlockDiagonalMask(AttentionBias):
+    """Sequences that are packed into one axis: a row attends to the keys of its own sequence.
+
+    Args:
+        q_seqinfo: where the sequences of rows start.
+        k_seqinfo: where those of keys start.
+
+    Examples:
+        >>> bias, x = BlockDiagonalMask.from_tensor_list([torch.zeros(1, 3, 2, 8), torch.zeros(1, 4, 2, 8)])
+        >>> [tuple(each.shape) for each in bias.split(memory_efficient_attention(x, x, x, attn_bias=bias))]
+        [(1, 3, 2, 8), (1, 4, 2, 8)]
+    """
+
+    q_seqinfo: SequenceInfo
+    k_seqinfo: SequenceInfo
+    _batch_sizes: Sequence[int] | None = None
+
+    left: ClassVar[int | None] = None
+    right: ClassVar[int | None] = None
+    last: ClassVar[bool] = False
+
+    def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
+        """(mask, score)."""
+        starts = tuple(self.q_seqinfo.seqstart_py), tuple(self.k_seqinfo.seqstart_py)
+        if (rows, keys) != (starts[0][-1], starts[1][-1]):
+            given, expected = f"{rows} rows and {keys} keys", f"{starts[0][-1]} and {starts[1][-1]}, as in the bias"
+            raise refuse(
+                "BlockDiagonalMask", "sequences of other lengths", given, expected, "make a bias for this call"
+            )
+        found = sequences(*starts, (rows, keys), counts=self._counts(), last=self.last)
+        near = band(found.place, self.left, self.right)
+        return found.own if near is None else found.own & near, None
+
+    def _counts(self) -> tuple[int, ...] | None:
+        """The keys of each sequence, where padding follows them."""
+        return None
+
+    @classmethod
+    def from_seqlens(cls, q_seqlen: Sequence[int], kv_seqlen: Sequence[int] | None = None) -> Self:
+        """The bias of sequences of these lengths.
+
+        Args:
+            q_seqlen: rows of each sequence.
+            kv_seqlen: keys of each; None is as many.
+
+        Returns:
+            The bias.
+        """
+        own = SequenceInfo.from_seqlens(q_seqlen)
+        same = kv_seqlen is None or list(kv_seqlen) == list(q_seqlen)
+        return cls(own, own if same else SequenceInfo.from_seqlens(kv_seqlen or ()))
+
+    @classmethod
+    def from_tensor_list(cls, tensors: Sequence[torch.Tensor]) -> tuple[Self, torch.Tensor]:
+        """The bias of arrays (B_i, M_i, …), and the arrays packed.
+
+        Args:
+            tensors: the arrays.
+
+        Returns:
+            The bias, and (1, Σ B_i · M_i, …).
+        """
+        bias = cls.from_seqlens([each.shape[1] for each in tensors for _ in range(len(each))])
+        return replace(bias, _batch_sizes=[len(each) for each in tensors]), _joined(tensors)
+
+    @classmethod
+    def from_tensor_lists_qkv(
+        cls,
+        tensors_q: Sequence[torch.Tensor],
+        tensors_k: Sequence[torch.Tensor],
+        tensors_v: Sequence[torch.Tensor] | None = None,
+    ) -> tuple[Self, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """The bias of queries and keys of other lengths, and the arrays packed.
+
+        Args:
+            tensors_q: arrays (B_i, M_i, …).
+            tensors_k: arrays (B_i, N_i, …).
+            tensors_v: the same of the values, or None.
+
+        Returns:
+            The bias, and the three packed arrays.
+        """
+        lengths = [[each.shape[1] for each in some for _ in range(len(each))] for some in (tensors_q, tensors_k)]
+        bias = replace(cls.from_seqlens(*lengths), _batch_sizes=[len(each) for each in tensors_q])
+        return bias, _joined(tensors_q), _joined(tensors_k), None if tensors_v is None else _joined(tensors_v)
+
+    def split(self, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The parts of a packed array, as they were in `from_tensor_list`.
+
+        Args:
+            tensor: (1, total, …).
+
+        Returns:
+            The parts.
+        """
+        return self.q_seqinfo.split(tensor, self._batch_sizes)
+
+    split_queries = split
+
+    def split_kv(self, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The same of keys or values.
+
+        Args:
+            tensor: (1, total, …).
+
+        Returns:
+            The parts.
+        """
+        return self.k_seqinfo.split(tensor, self._batch_sizes)
+
+    def make_causal(self) -> BlockDiagonalCausalMask:
+        """Causal in each sequence, with its first row at its first key.
+
+        Returns:
+            The bias.
+        """
+        return BlockDiagonalCausalMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
+
+    def make_causal_from_bottomright(self) -> BlockDiagonalCausalFromBottomRightMask:
+        """Causal in each sequence, with its last row at its last key.
+
+        Returns:
+            The bias.
+        """
+        return BlockDiagonalCausalFromBottomRightMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
+
+    def make_local_attention(self, window_size: int) -> BlockDiagonalCausalLocalAttentionMask:
+        """Causal in each sequence, for the last `window_size` keys of a row.
+
+        Args:
+            window_size: the keys that a row attends to, its own included.
+
+        Returns:
+            The bias.
+        """
+        return BlockDiagonalCausalLocalAttentionMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes, window_size)
+
+    def make_local_attention_from_bottomright(
+        self, window_size: int
+    ) -> BlockDiagonalCausalLocalAttentionFromBottomRightMask:
+        """The same with the last row of a sequence at its last key.
+
+        Args:
+            window_size: the keys that a row attends to, its own included.
+
+        Returns:
+            The bias.
+        """
+        own = self.q_seqinfo, self.k_seqinfo, self._batch_sizes
+        return BlockDiagonalCausalLocalAttentionFromBottomRightMask(*own, window_size)
+
+
+@dataclass
+class BlockDiagonalCausalMask(BlockDiagonalMask):
+    """Packed sequences, each causal, with its first row at its first key."""
+
+    right = 0
+
+
+@dataclass
+class BlockDiagonalCausalFromBottomRightMask(BlockDiagonalMask):
+    """Packed sequences, each causal, with its last row at its last key."""
+
+    right, last = 0, True
+
+
+@dataclass
+class BlockDiagonalCausalLocalAttentionMask(BlockDiagonalCausalMask):
+    """Packed sequences, each causal, for the last keys of a row. _window_size: how many, its own included."""
+
+    _window_size: int = 0
+
+    def __post_init__(self) -> None:
+        _positive(type(self).__name__, self._window_size)
+        self.left = self._window_size - 1  # type: ignore[misc]
+
+
+@dataclass
+class BlockDiagonalCausalLocalAttentionFromBottomRightMask(BlockDiagonalCausalFromBottomRightMask):
+    """The same with the last row of each sequence at its last key."""
+
+    _window_size: int = 0
+
+    def __post_init__(self) -> None:
+        _positive(type(self).__name__, self._window_size)
+        self.left = self._window_size - 1  # type: ignore[misc]
+
+
+@dataclass
+class PaddedSequenceInfo(SequenceInfo):
+    """Sequences that start every `padding` keys. seqlen (N,): how many keys each of them has."""
+
+    seqlen: torch.Tensor
+    seqlen_py: Sequence[int]
+    padding: int
+
+    @classmethod
+    def from_seqlens_padded(cls, seqlens: Sequence[int], padding: int) -> Self:
+        """Sequences of these lengths, each followed by padding."""
+        lengths = [int(each) for each in seqlens]
+        if any(not 0 <= each <= padding for each in lengths):
+            given, expected = f"{lengths}", f"from 0 to padding={padding}"
+            raise refuse(
+                "from_seqlens_padded", "a sequence is longer than its room", given, expected, "enlarge padding"
+            )
+        starts = [padding * number for number in range(len(lengths) + 1)]
+        ends = max(lengths, default=-1), min(lengths, default=-1)
+        whole = torch.tensor(starts, dtype=torch.int32), *ends, starts
+        return cls(*whole, torch.tensor(lengths, dtype=torch.int32), lengths, padding)
+
+
+@dataclass
+class BlockDiagonalPaddedKeysMask(BlockDiagonalMask):
+    """Packed rows over a cache in which each sequence has room for `padding` keys, of which it uses the first."""
+
+    k_seqinfo: PaddedSequenceInfo
+
+    def _counts(self) -> tuple[int, ...]:
+        return tuple(self.k_seqinfo.seqlen_py)
+
+    @classmethod
+    def from_seqlens(cls, q_seqlen, kv_padding, kv_seqlen=None, causal_diagonal: Any = None) -> Self:  # type: ignore[override]
+        """The bias of sequences of these lengths.
+
+        Args:
+            q_seqlen: rows of each sequence.
+            kv_padding: keys for which each sequence has room.
+            kv_seqlen: keys that it uses.
+            causal_diagonal: has no effect, as in the library.
+
+        Returns:
+            The bias.
+        """
+        keys = PaddedSequenceInfo.from_seqlens_padded(kv_seqlen, kv_padding)
+        return cls(SequenceInfo.from_seqlens(q_seqlen), keys)
+
+
+@dataclass
+class BlockDiagonalCausalWithOffsetPaddedKeysMask(BlockDiagonalPaddedKeysMask):
+    """The same, causal, with the last row of each sequence at the last key that it uses."""
+
+    right, last = 0, True
+
+
+def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Arrays (B_i, M_i, …) as one (1, Σ B_i · M_i, …)."""
+    return torch.cat([each.reshape(1, -1, *each.shape[2:]) for each in tensors], dim=1)
+
+
+def _positive(where: str, window: int) -> None:
+    if window <= 0:
+        raise refuse(where, "a window without keys", f"window_size={window}", "1 or more", "pass a larger window")
