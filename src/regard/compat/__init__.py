@@ -69,7 +69,7 @@ def install(*libraries: str) -> None:
         for path, source in MODULES[name].items():
             module = ModuleType(path, source.__doc__)
             module.__spec__ = importlib.machinery.ModuleSpec(path, None, is_package=True)
-            module.__dict__.update({word: value for word, value in vars(source).items() if not word.startswith("_")})
+            module.__dict__.update({word: vars(source)[word] for word in source.__all__})
             module.__dict__.update(__version__=getattr(source, "__version__", ""), __path__=[], regard=True)
             sys.modules[path] = module
             parent, _, child = path.rpartition(".")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+__all__ = ["index_first_axis", "index_put_first_axis", "pad_input", "unpad_input"]
+
 
 def index_first_axis(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """x[indices].
