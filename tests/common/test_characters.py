@@ -4,7 +4,7 @@ import itertools
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from regard.common.text.characters import characters, clipped, fitting
@@ -54,12 +54,16 @@ def test_clipping_keeps_characters_whole(parts, most):
 
 
 @given(st.text(max_size=40))
+@example("\x1f\u0301a\u102b")
 def test_nothing_is_lost_between_characters(text):
-    """The parts of any text are the text, and none begins with a mark unless the text or a line does."""
+    """The parts of any text are the text, and none begins with a mark unless what is before takes none: a control
+    character, a code.
+    """
     parts = characters(text)
     assert "".join(parts) == text and all(parts)
     for before, part in itertools.pairwise(parts):
-        assert unicodedata.category(part[0]) not in ("Mn", "Me", "Mc") or before[-1] in "\n\r\t ⟩"
+        alone = before[-1] in " ⟩" or not before[-1].isprintable()
+        assert unicodedata.category(part[0]) not in ("Mn", "Me") or alone
 
 
 @pytest.mark.parametrize("text", [each for each in WHOLE if each != " "])
