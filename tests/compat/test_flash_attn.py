@@ -273,6 +273,8 @@ def test_dropout_is_repeated_by_its_seed():
         ("qkv has other axes", lambda q, s: fa.flash_attn_varlen_qkvpacked_func(q, s, 3)),
         ("cu_seqlens_q is not ascending", lambda q, s: fa.flash_attn_varlen_func(q[0], q[0], q[0], s.flip(0), s, 3, 3)),
         ("differ in length", lambda q, s: fa.flash_attn_varlen_func(q[0], q[0], q[0], s[:2], s, 3, 3)),
+        ("one of k and v", lambda q, s: fa.flash_attn_with_kvcache(q, q, q, q, cache_seqlens=0)),
+        ("one of rotary_cos and", lambda q, s: fa.flash_attn_with_kvcache(q, q, q, rotary_cos=q[0, :, 0])),
         ("the cache is too short", lambda q, s: fa.flash_attn_with_kvcache(q, q, q, q, q, cache_seqlens=1)),
         (
             "two ways to find a sequence",
@@ -286,21 +288,27 @@ def test_what_does_not_fit_is_refused(words, call):
         call(torch.zeros(1, 4, 2, 8), torch.tensor([0, 2, 4]))
 
 
-def test_signatures():
-    """Names, order and defaults are those of flash-attn 2.8."""
-    shown = {name: str(inspect.signature(getattr(fa, name))) for name in ("flash_attn_func", "flash_attn_varlen_func")}
-    plain = {
-        name: [each.split(":")[0].split("=")[0].strip() for each in text[1:].split("->")[0].split(", ")]
-        for name, text in shown.items()
-    }
-    assert plain["flash_attn_func"][:6] == ["q", "k", "v", "dropout_p", "softmax_scale", "causal"]
-    assert plain["flash_attn_varlen_func"][3:8] == [
-        "cu_seqlens_q",
-        "cu_seqlens_k",
-        "max_seqlen_q",
-        "max_seqlen_k",
-        "dropout_p",
-    ]
+REST = (
+    "dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None, "
+    "deterministic=False, return_attn_probs=False"
+)
+SIGNATURES = {
+    "flash_attn_func": f"(q, k, v, {REST})",
+    "flash_attn_varlen_func": f"(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, {REST}, "
+    "block_table=None)",
+    "flash_attn_with_kvcache": "(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, "
+    "cache_seqlens=None, cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, "
+    "window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0, "
+    "return_softmax_lse=False)",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures(name):
+    """Names, order and defaults are those of flash-attn 2.8; the packed functions pass the rest on by position."""
+    found = inspect.signature(getattr(fa, name))
+    plain = [each.replace(annotation=each.empty) for each in found.parameters.values()]
+    assert str(inspect.Signature(plain)) == SIGNATURES[name]
 
 
 PROGRAM = """

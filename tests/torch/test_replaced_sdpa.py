@@ -143,7 +143,7 @@ def test_the_kernel_that_was_chosen_computes():
 
 
 def test_it_ends_with_the_block_and_nests():
-    """The outermost block ends it, also by an exception, and restoring twice changes nothing."""
+    """The outermost block ends it, also by an exception; restoring twice changes nothing, and it can begin again."""
     outer = replace_sdpa()
     with replace_sdpa() as inner:
         sdpa(Q, Q, Q)
@@ -152,6 +152,9 @@ def test_it_ends_with_the_block_and_nests():
     outer.restore()
     sdpa(Q, Q, Q)
     assert (outer.calls["regard"], inner.calls["regard"]) == (2, 1)
+    with inner:
+        sdpa(Q, Q, Q)
+    assert inner.calls["regard"] == 2
     assert torch.backends.mha.get_fastpath_enabled()
     with pytest.raises(KeyError), replace_sdpa() as failed:
         raise KeyError

@@ -339,8 +339,8 @@ def flash_attn_with_kvcache(
         out (B, Q, H, E), or (out, lse (B, H, Q)). Without gradients, as in the library.
 
     Raises:
-        Refused: shapes that do not fit, new keys that are longer than the room in the cache, and cache_batch_idx or
-            cache_leftpad with block_table.
+        Refused: shapes that do not fit, new keys that are longer than the room in the cache, one of k and v, or of
+            the angles, alone, and cache_batch_idx or cache_leftpad with block_table.
 
     Examples:
         >>> k_cache = v_cache = torch.zeros(2, 16, 1, 8)
@@ -354,6 +354,9 @@ def flash_attn_with_kvcache(
     if paged and (cache_batch_idx is not None or cache_leftpad is not None):
         given, expected = "block_table with cache_batch_idx or cache_leftpad", "pages of each sequence from its start"
         reasons.append(Reason("two ways to find a sequence", given, expected, "order the rows of block_table"))
+    for names, both in (("k and v", (k, v)), ("rotary_cos and rotary_sin", (rotary_cos, rotary_sin))):
+        if (both[0] is None) != (both[1] is None):
+            reasons.append(Reason(f"one of {names}", "the other is None", "both, or neither", "pass both"))
     _raise(where, reasons)
     B, Q, new = len(q), q.shape[1], 0 if k is None else k.shape[1]
     room = block_table.shape[1] * k_cache.shape[1] if block_table is not None else k_cache.shape[1]
@@ -364,7 +367,7 @@ def flash_attn_with_kvcache(
         raise refuse(where, "the cache is too short", given, expected, "make a longer cache, or free some of it")
     if rotary_cos is not None and rotary_sin is not None:
         angles = rotary_cos, rotary_sin, rotary_interleaved
-        local = causal or window_size != (-1, -1)
+        local = causal or tuple(window_size) != (-1, -1)
         q = _rotate(q, before[:, None] + (torch.arange(Q) if local else torch.zeros(Q, dtype=torch.int64)), *angles)
         k = None if k is None else _rotate(k, before[:, None] + torch.arange(new), *angles)
     entry = torch.arange(B) if cache_batch_idx is None else cache_batch_idx.long()

@@ -6,6 +6,7 @@ A bias says which keys a row attends to. Here it is an expression, of which whol
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -111,12 +112,12 @@ def memory_efficient_attention(
 # ---- biases of one sequence ------------------------------------------------------------------------------------------
 
 
-class AttentionBias:
+class AttentionBias(ABC):
     """Which keys a row attends to, and what is added to its scores."""
 
+    @abstractmethod
     def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
         """(mask, score) of a call with so many rows and keys, where row i is at position i."""
-        raise NotImplementedError
 
     def materialize(
         self, shape: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
@@ -287,10 +288,14 @@ class BlockDiagonalMask(AttentionBias):
     q_seqinfo: SequenceInfo
     k_seqinfo: SequenceInfo
     _batch_sizes: Sequence[int] | None = None
+    _window_size: int | None = None
 
-    left: ClassVar[int | None] = None
     right: ClassVar[int | None] = None
     last: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self._window_size is not None:
+            _positive(type(self).__name__, self._window_size)
 
     def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
         """(mask, score)."""
@@ -301,7 +306,7 @@ class BlockDiagonalMask(AttentionBias):
                 "BlockDiagonalMask", "sequences of other lengths", given, expected, "make a bias for this call"
             )
         found = sequences(*starts, (rows, keys), counts=self._counts(), last=self.last)
-        near = band(found.place, self.left, self.right)
+        near = band(found.place, None if self._window_size is None else self._window_size - 1, self.right)
         return found.own if near is None else found.own & near, None
 
     def _counts(self) -> tuple[int, ...] | None:
@@ -441,22 +446,14 @@ class BlockDiagonalCausalFromBottomRightMask(BlockDiagonalMask):
 class BlockDiagonalCausalLocalAttentionMask(BlockDiagonalCausalMask):
     """Packed sequences, each causal, for the last keys of a row. _window_size: how many, its own included."""
 
-    _window_size: int = 0
-
-    def __post_init__(self) -> None:
-        _positive(type(self).__name__, self._window_size)
-        self.left = self._window_size - 1  # type: ignore[misc]
+    _window_size: int | None = 0
 
 
 @dataclass
 class BlockDiagonalCausalLocalAttentionFromBottomRightMask(BlockDiagonalCausalFromBottomRightMask):
     """The same with the last row of each sequence at its last key."""
 
-    _window_size: int = 0
-
-    def __post_init__(self) -> None:
-        _positive(type(self).__name__, self._window_size)
-        self.left = self._window_size - 1  # type: ignore[misc]
+    _window_size: int | None = 0
 
 
 @dataclass
@@ -492,7 +489,7 @@ class BlockDiagonalPaddedKeysMask(BlockDiagonalMask):
         return tuple(self.k_seqinfo.seqlen_py)
 
     @classmethod
-    def from_seqlens(cls, q_seqlen, kv_padding, kv_seqlen=None, causal_diagonal: Any = None) -> Self:  # type: ignore[override]
+    def from_seqlens(cls, q_seqlen, kv_padding, kv_seqlen, causal_diagonal: Any = None) -> Self:  # type: ignore[override]
         """The bias of sequences of these lengths.
 
         Args:

@@ -302,7 +302,11 @@ def engine_of(call: ObservedCall, problem: Problem) -> tuple[str, str, bool]:
         name, why = choose(problem, call.given.get("engine", "auto"))
         return name, "; ".join(why), name in ("reference", "sdpa")
     if call.kind == SDPA and _dispatch_has_kernel_for_dispatch_key("aten::scaled_dot_product_attention", "CPU"):
-        return choose(problem)[0], "torch's function is replaced by regard (replace_sdpa)", False
+        return (
+            choose(problem)[0],
+            "replaced by regard (replace_sdpa), which counts the calls that it leaves to torch",
+            False,
+        )
     if call.kind == SDPA:
         rest = {name: value for name, value in call.given.items() if name not in ("q", "k", "v")}
         kernel = torch.nn.attention.SDPBackend(torch._fused_sdp_choice(call.q, call.k, call.v, **rest)).name

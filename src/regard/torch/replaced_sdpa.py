@@ -78,10 +78,7 @@ class Replacement:
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
-        with _lock:
-            _active.append(self)
-            if len(_active) == 1:
-                _connect()
+        self.__enter__()
 
     def restore(self) -> None:
         """Ends the replacement; torch computes its own attention again when the last one has ended."""
@@ -92,6 +89,11 @@ class Replacement:
                     _disconnect()
 
     def __enter__(self) -> Self:
+        with _lock:
+            if self not in _active:
+                _active.append(self)
+                if len(_active) == 1:
+                    _connect()
         return self
 
     def __exit__(self, *_) -> None:
