@@ -32,20 +32,20 @@ call = functools.partial(qkv, B=1, Q=Q, K=K)
 @pytest.mark.spread
 @dtypes_in_ci
 @by_name("hidden", HIDDEN)
-def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(hidden, dtype):
+@by_name("near", {"all keys": rg.everything(), "a window": rg.window(50)})
+def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(near, hidden, dtype):
     """Forward and backward; next to other numbers, and to a mask."""
     arrays, numbers = call(dtype=dtype), normal(*hidden.shape, seed=3)
     dout = normal(*arrays[0].shape, seed=9, dtype=dtype)
-    for near in (rg.everything(), rg.window(50)):
-        results = []
-        for score, mask in (
-            (np.where(hidden, -np.inf, numbers).astype(np.float32), near),
-            (numbers, near & rg.dense(~hidden, query_start=0)),
-        ):
-            rules = {"score": score, "mask": mask, "query_start": 0, "engine": "jit"}
-            slopes = rg.attention_backward(dout, *arrays, **rules)
-            results.append((rg.attention(*arrays, **rules), *slopes[:3]))
-        same_results(*results)
+    results = []
+    for score, mask in (
+        (np.where(hidden, -np.inf, numbers).astype(np.float32), near),
+        (numbers, near & rg.dense(~hidden, query_start=0)),
+    ):
+        rules = {"score": score, "mask": mask, "query_start": 0, "engine": "jit"}
+        slopes = rg.attention_backward(dout, *arrays, **rules)
+        results.append((rg.attention(*arrays, **rules), *slopes[:3]))
+    same_results(*results)
 
 
 def test_hidden_tiles_are_not_visited():

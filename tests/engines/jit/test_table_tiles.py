@@ -75,13 +75,13 @@ def check(arrays, dout, *both):
 @dtypes_in_ci
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("layout", ["plain", "turned", "backwards", "every other"])
-def test_squares_have_the_bits_of_single_reads(dtype, table, layout, isa):
+@pytest.mark.parametrize("seed", range(6))
+def test_squares_have_the_bits_of_single_reads(dtype, table, layout, isa, seed):
     """For tables of any dtype and layout."""
-    for seed in range(3):
-        rng, arrays, dout, shape = random_call(seed, dtype)
-        numbers = laid_out(random_table(rng, shape, table), layout, rng)
-        by_squares, one_by_one = (rules(numbers, shape, plain) for plain in (True, False))
-        assert element_bytes(*by_squares.values()) == (numbers.dtype.itemsize,)
-        assert element_bytes(*one_by_one.values()) == ()
-        with limited(isa):
-            check(arrays, dout, by_squares, one_by_one)
+    rng, arrays, dout, shape = random_call(seed, dtype)
+    numbers = laid_out(random_table(rng, shape, table), layout, rng)
+    by_squares, one_by_one = (rules(numbers, shape, plain) for plain in (True, False))
+    assert element_bytes(*by_squares.values()) == (numbers.dtype.itemsize,)
+    assert element_bytes(*one_by_one.values()) == ()
+    with limited(isa):
+        check(arrays, dout, by_squares, one_by_one)
