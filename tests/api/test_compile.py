@@ -59,6 +59,15 @@ RULES = {
         + rg.relu(rg.score)
         + rg.where(rg.key <= rg.query, -0.1 * (rg.query - rg.key) ** 2, float("-inf")),
     },
+    "vectors": lambda: {
+        "mask": lambda b, h, i, j: (
+            (ln[b] >> (j - i) & 1 == 0) | (1 << j > ln[b]) | (bias[h, i - 3, :3] > bias[h, :3, j]).any(-1)
+        ),
+        "score": lambda s, b, h, i, j: s
+        + torch.dot(bias[h, i - 3], bias[h, i - j])  # Dynamo has no @ of objects
+        + torch.tanh(bias[..., i - 3, j] * slopes).sum()
+        + (bias[h][..., j] - bias[h, i - 3, 0]).square().mean(0),
+    },
     "numbers in arrays": lambda: {
         "mask": rg.causal(),
         "query_start": torch.tensor([1, 2]),

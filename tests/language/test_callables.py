@@ -34,6 +34,11 @@ table_2d = torch.arange(2.0 * Q - 1)
 relative = torch.randn(H, 2 * Q - 1, generator=torch.Generator().manual_seed(0))
 dense_bias = torch.randn(B, H, Q, K, generator=torch.Generator().manual_seed(1))
 allowed = torch.rand(B, K, generator=torch.Generator().manual_seed(2)) > 0.3
+cells = torch.randint(3, (K, 3), generator=torch.Generator().manual_seed(3))
+points = torch.randn(K, 3, generator=torch.Generator().manual_seed(4))
+features = torch.randn(H, K, 4, generator=torch.Generator().manual_seed(5))
+member = torch.rand(K, 4, generator=torch.Generator().manual_seed(6)) > 0.5
+bits = torch.randint(-(2**31), 2**31, (K, 2), dtype=torch.int32, generator=torch.Generator().manual_seed(7))
 WINDOW = 4
 
 
@@ -132,6 +137,21 @@ MASKS = {
     "FlexAttention and_masks": and_masks(or_masks(causal, make_prefix(lengths)), same_document),
     "transformers and_masks": from_transformers,
     "partial": functools.partial(lambda limits, b, h, q, kv: kv < limits[b], lengths),
+    "bits of words": lambda b, h, q, kv: (bits[q, kv // 7] >> (kv % 7 * 4)) & 1 == 1,
+    "common bits": lambda b, h, q, kv: (bits[q, 0] & bits[kv, 1] & 3) != 0,
+    "other bits": lambda b, h, q, kv: (~bits[q, 0] ^ bits[kv, 1] | 1 << kv) % 3 < 2,
+    "bits beyond": lambda b, h, q, kv: (bits[q, 0].long() << (kv * 7)) > (bits[kv, 1].long() >> (q * 7)),
+    "equal cells": lambda b, h, q, kv: (cells[q] == cells[kv]).any(-1) & ~(cells[q] == cells[kv]).all(dim=-1),
+    "number of equal cells": lambda b, h, q, kv: (cells[q] == cells[kv]).sum(-1) >= 2,
+    "distance of points": lambda b, h, q, kv: ((points[q] - points[kv]) ** 2).sum(-1) < 4,
+    "norms": lambda b, h, q, kv: torch.linalg.vector_norm(points[q] - points[kv], dim=-1) < points[q].norm() + 0.5,
+    "members of one group": lambda b, h, q, kv: (member[q] & member[kv]).any(),
+    "all in a box": lambda b, h, q, kv: (torch.abs(points[q, :2] - points[kv, :2]) < torch.tensor([1.0, 0.8])).all(-1),
+    "coordinates": lambda b, h, q, kv: sum((x - y) * (x - y) for x, y in zip(points[q], points[kv])) < 2,
+    "ellipsis": lambda b, h, q, kv: (dense_bias[b, ..., 0, kv].amax() > 0) | (points[..., 1][kv] > points[q, ...][2]),
+    "slices of slices": lambda b, h, q, kv: points[2:9:2][1:, 1:][1][0] < points[1:][kv.clamp(max=10), 1:][1],
+    "a vector of places": lambda b, h, q, kv: ids[cells[q]].amax() > cells[kv].min(),
+    "a larger buffer": lambda b, h, q, kv: kv < offsets[b],
     "containers": lambda b, h, q, kv, held=({"ids": ids}, [offsets]): (
         (held[0]["ids"][q] == held[0]["ids"][kv]) | (kv < held[1][0][1])
     ),
@@ -180,7 +200,16 @@ def scores(s, b, h, q, kv):
         "alpha": torch.sub(torch.add(s, kv, alpha=2), q, alpha=0.5),
         "isfinite": torch.where(torch.isfinite(s / (q - kv)) & ~torch.isnan(s), s, 0.0),
         "isinf": torch.where(torch.isinf(s / (q - kv)), -float("inf"), s),
-        "shifts": s + (q >> 2) + (kv << 1),
+        "shifts": s + (q >> 2) + (kv << 1) + (kv >> h) + (1 << (q % 9)),
+        "dot products": s + (features[h, q] * features[h, kv]).sum(-1) + features[h, q] @ features[0, kv],
+        "torch.dot": s + torch.dot(features[h, q], features[h, kv]) + torch.sum(points[q] * points[kv], dim=0),
+        "a vector of weights": s + (points[q] * slopes).sum() - (slopes * points[kv]).mean(-1) + points[q] @ slopes,
+        "extremes of vectors": s - (points[q] - points[kv]).abs().max() + torch.amin(points[q], -1) + cells[q].prod(),
+        "a matrix of a batch": s + dense_bias[b, h][q, kv] + dense_bias[b][h, q][kv],
+        "products of matrices": s + (features[:, q] @ features[h, kv]).sum() + features[:, kv].sum((0, 1)),
+        "kept axes": s + (points[q] - points[q].mean(-1, keepdim=True)).square().sum(-1).sqrt(),
+        "activations of vectors": s + torch.tanh(points[q] + s).sum() + F.gelu(points[kv]).sum(0),
+        "unbind": s + points[q].unbind(-1)[1] * points[kv].unbind()[2] + len(points[q]) * points[q].shape[0],
         "a number of a captured array": s * slopes[0].item() + document.max() + len(ids) + document.shape[1],
     }
 
@@ -244,7 +273,17 @@ REFUSED = {
     "index captured arrays with table(array)[…]": lambda b, h, q, kv: SimpleNamespace(held=np.arange(9)).held[kv] > 3,
     "fmin cannot be used in an expression": lambda b, h, q, kv: np.fmin(kv, 3) == 0,
     "would overflow": lambda b, h, q, kv: kv.to(torch.uint8) == 0,
-    "a shift needs an integer and a constant": lambda b, h, q, kv: kv >> q > 0,
+    "`>>` needs integers": lambda b, h, q, kv: kv >> (q / 2) > 0,
+    "a shift by a negative number": lambda b, h, q, kv: kv >> -1 > 0,
+    "a mask is one condition for each pair": lambda b, h, q, kv: cells[q] == cells[kv],
+    "write amax: x.amax(-1)": lambda b, h, q, kv: points[q].max(-1).values > 0,
+    "vectors do not broadcast": lambda b, h, q, kv: (points[q] > features[h, kv]).any(),
+    "sum has no such axis": lambda b, h, q, kv: points[q].sum(1) > 0,
+    "256 or fewer": lambda b, h, q, kv: (torch.zeros(3, 2000)[h] > 0).any(),
+    "a vector is empty": lambda b, h, q, kv: points[q, 3:].sum() > 0,
+    "wrong number of indices": lambda b, h, q, kv: points[q, kv, h] > 0,
+    "(n,) with (n,)": lambda b, h, q, kv: points[q] @ features[h, kv] > 0,
+    "a product of shapes [] and []": lambda b, h, q, kv: q @ kv > 0,
     "a rule over positions is not one number": lambda b, h, q, kv: kv.item() > 3,
     "an array cannot be created inside a rule": lambda b, h, q, kv: kv.new_ones(3),
     "for division toward zero: trunc(x / y)": lambda b, h, q, kv: torch.div(kv, 2, rounding_mode="trunc") > 0,

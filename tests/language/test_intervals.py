@@ -45,7 +45,7 @@ def test_no_value_leaves_its_bounds(name, numbers):
     """
     row = OPERATORS[name]
     random = np.random.default_rng(len(name))
-    kinds = [numbers if code in "nx" else "b" for code in row.takes]
+    kinds = [numbers if code in "nx" else code for code in row.takes]
     for _ in range(20):
         tiles = [intervals(random, kind, 300) for kind in kinds]
         with np.errstate(all="ignore"):
@@ -70,6 +70,13 @@ CLOSED = [
     ("lt", (1, 2), (3, 4), (1, 1)),
     ("lt", (1, 3), (3, 4), (0, 1)),
     ("ne", (4, 4), (4, 4), (0, 0)),
+    ("bitand", (0, 9), (3, 5), (0, 5)),
+    ("bitand", (-4, 9), (0, 5), (0, 5)),
+    ("bitor", (0, 9), (3, 5), (0, 15)),
+    ("bitxor", (6, 6), (3, 3), (5, 5)),
+    ("lshift", (1, 3), (2, 4), (4, 48)),
+    ("rshift", (16, 35), (2, 3), (2, 8)),
+    ("rshift", (-5, 5), (1, 80), (-3, 2)),
 ]
 
 

@@ -19,10 +19,11 @@ def test_the_derivative_is_the_slope(name):
     numbers = np.array([1.83, 0.37] if name == "pow" else [0.37] if row.takes == "n" else [0.37, 1.83, -0.59])
     # One read per argument, as a condition where one is required.
     columns = zip(row.takes, numbers[-len(row.takes) :, None], strict=True)
-    expression = Op(name, *(table(column > 0 if code == "b" else column)[rg.key] for code, column in columns))
+    convert = {"b": lambda column: column > 0, "i": lambda column: column.astype(int)}
+    expression = Op(name, *(table(convert.get(code, np.copy)(column))[rg.key] for code, column in columns))
     flat = row.derivative is None
 
-    if row.gives == "bool" or name == "to_int":
+    if row.gives == "bool" or name == "to_int" or "i" in row.takes:
         assert flat
         return
     slopes, at = adjoints(expression), {"key": np.array(0)}
@@ -43,7 +44,7 @@ def test_kinds(name):
     """Integers stay integers where the row promotes, and conditions are what comparisons and logic give."""
     row = OPERATORS[name]
     integer = Op(name, *(rg.key > 0 if code == "b" else rg.key for code in row.takes))
-    real = Op(name, *(rg.key > 0 if code == "b" else score for code in row.takes))
+    real = Op(name, *({"b": rg.key > 0, "i": rg.key}.get(code, score) for code in row.takes))
 
     assert (integer.kind, real.kind) == (("int", "float") if row.gives == "promote" else (row.gives, row.gives))
 
@@ -53,7 +54,7 @@ def test_rows_are_complete(name):
     """A function is spelled as regard exports it, costs something, and takes what its value takes."""
     row = OPERATORS[name]
 
-    assert row.cost > 0 and set(row.takes) <= set("nbx")
+    assert row.cost > 0 and set(row.takes) <= set("nibx")
     assert row.precedence != CALL or row.text == "abs" or row.text in f.__all__
 
 

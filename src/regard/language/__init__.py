@@ -8,6 +8,6 @@ masks       causal, window, documents, …; scores: softcap, ALiBi, …; callabl
 problem     the checked arguments of a call (checks); measures: statistics of its weights; dropout: the dropped weights
 """
 
-from . import spellings  # registers the names of NumPy and torch
+from . import reductions, spellings  # register the names of NumPy and torch
 
-__all__ = ["spellings"]
+__all__ = ["reductions", "spellings"]

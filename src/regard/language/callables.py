@@ -22,6 +22,7 @@ from . import expr, masks, scores
 from .expr import Expr, Table, table
 from .rule_text import read
 from .tree.traced import Traced
+from .tree.vectors import Vector
 
 Mask = Expr | Callable[..., Any] | bool | ArrayLike  # an expression, mask(b, h, q, kv), or booleans
 Score = Expr | Callable[..., Any] | float | ArrayLike  # an expression, score(s, b, h, q, kv), or floats that are added
@@ -30,7 +31,7 @@ Score = Expr | Callable[..., Any] | float | ArrayLike  # an expression, score(s,
 def as_mask(rule) -> Expr | None:
     """The mask as an expression: an expression unchanged, a boolean array as a read, a callable traced."""
     found: Any
-    if rule is None or isinstance(rule, Expr | Traced):
+    if rule is None or isinstance(rule, Expr | Traced | Vector):
         found = rule
     elif isinstance(rule, str | bool | np.bool_):
         found = _of_scalar(rule, "mask")
@@ -62,7 +63,7 @@ def as_mask(rule) -> Expr | None:
 def as_score(rule) -> Expr | None:
     """The score as an expression: an expression unchanged, a float array added to the score, a callable traced."""
     found: Any
-    if rule is None or isinstance(rule, Expr | Traced):
+    if rule is None or isinstance(rule, Expr | Traced | Vector):
         found = rule
     elif isinstance(rule, str | bool | np.bool_):
         found = _of_scalar(rule, "score")
@@ -83,7 +84,15 @@ def as_score(rule) -> Expr | None:
 
 
 def _readable_now(rule, what: str) -> Expr | None:
-    """The rule; one over tensors of a program that torch records is rejected."""
+    """The rule; a vector is rejected, and a rule over tensors of a program that torch records."""
+    if isinstance(rule, Vector):
+        raise refuse(
+            what,
+            f"a {what} is one {'condition' if what == 'mask' else 'number'} for each pair",
+            f"`{rule!r}`",
+            "an expression without axes",
+            "index all axes of the table, or make one number of its elements: .sum(-1), .any(-1), .all(-1), a @ b",
+        )
     if isinstance(rule, Traced) and compiling() and all(isinstance(part, str) for part in rule.parts):
         return getattr(_built, _build("".join(rule.parts)))
     if isinstance(rule, Traced):

@@ -8,6 +8,7 @@ its text (`repr`), and machine code (`regard.engines.jit`).
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -18,13 +19,14 @@ from ..common.arrays import elsewhere, read_array
 from ..common.caching import lock
 from ..common.errors import refuse
 from ..common.public import ArrayLike
-from .operators import MIRRORED, OPERATORS
+from .operators import MIRRORED, OF_BITS, OPERATORS, SHIFTS
 from .tree.interning import reduced, share, walk
 from .tree.printing import rank, written
 from .tree.syntax import Syntax
 from .tree.tables import Array, number_of, readable
 from .tree.traced import Traced, called, operated, read, tracing
 from .tree.traced import text as text_of
+from .tree.vectors import Vector, View, elementwise, ranges
 from .tree.writing import evaluable
 
 SHOWN = 4000  # characters of an expression in a message: with shared nodes, the text can be much larger than the tree
@@ -134,31 +136,17 @@ class Table(Array):
         index = index if isinstance(index, tuple) else (index,)
         if tracing(*index):
             return read(text_of(self), index)
-        return Read(self, *index) if len(index) >= self.array.ndim else Partial(self, index)
+        if len(index) != self.array.ndim or any(part is Ellipsis or isinstance(part, slice | range) for part in index):
+            parts = ranges(index, self.array.shape, repr(self))
+            if any(isinstance(part, range) for part in parts):
+                return View(self, parts)
+            index = parts
+        if any(isinstance(part, Vector) for part in index):
+            return elementwise(functools.partial(Read, self), *index)
+        return Read(self, *index)
 
     def __reduce__(self):
         return frozen_table if self.frozen else table, (np.asarray(self.array), self.name)
-
-
-class Partial:
-    """A table with its first indices: `table(a)[batch][head]` needs the others."""
-
-    def __init__(self, table: Table, first: tuple):
-        self.table, self.first = table, first
-
-    def __getitem__(self, index):
-        return self.table[(*self.first, *(index if isinstance(index, tuple) else (index,)))]
-
-    def __iter__(self):
-        raise TypeError(f"{self} cannot be iterated: it needs {self.table.array.ndim} indices")
-
-    __contains__ = __array__ = __iter__
-
-    def __str__(self):
-        return f"{self.table!r}[{', '.join(map(str, self.first))}]"
-
-    def __repr__(self):
-        return f"{self}, which needs {self.table.array.ndim} indices"
 
 
 _tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
@@ -230,9 +218,9 @@ class Read(Expr):
             raise refuse(
                 "table",
                 "wrong number of indices",
-                f"{Partial(table, index)}",
+                f"{table!r}[{', '.join(map(str, index))}]",
                 f"{table.array.ndim} indices",
-                "give one index per axis (slices are not supported)",
+                "give one index per axis",
             )
         # A constant -1 means the last element, as everywhere in Python; a computed index is clamped.
         lifted = tuple(
@@ -245,7 +233,7 @@ class Read(Expr):
             raise refuse(
                 "table",
                 "an index is not an integer",
-                f"{Partial(table, index)}",
+                f"{table!r}[{', '.join(map(str, index))}]",
                 "integer expressions",
                 "use // for integer division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
             )
@@ -269,6 +257,14 @@ class Op(Expr):
         row = OPERATORS[name]
         lifted = tuple(map(lift, args))
         for code, arg in zip(row.takes, lifted, strict=True):
+            if code == "i" and arg.kind != "int":
+                raise refuse(
+                    "expression",
+                    f"`{row.text}` needs integers",
+                    f"`{arg}`, which is {arg.kind}",
+                    "integers on both sides",
+                    "use to_int(x) to truncate, where(condition, 1, 0) for a condition",
+                )
             if code == "b" and arg.kind != "bool":
                 raise refuse(
                     "expression",
@@ -284,6 +280,17 @@ class Op(Expr):
             raise refuse(
                 "expression", "division by zero", f"{left} {row.text} 0", "a divisor other than 0", "check the constant"
             )
+        if name in SHIFTS and isinstance(lifted[1], Const) and lifted[1].value < 63:
+            bits = int(lifted[1].value)
+            if bits < 0:
+                raise refuse(
+                    "expression",
+                    "a shift by a negative number",
+                    f"`{lifted[0]}` by {bits}",
+                    "0 bits or more",
+                    "shift back",
+                )
+            return Op(SHIFTS[name], lifted[0], 1 << bits)  # whose bounds are closer
         kind = row.gives
         if kind == "promote":
             kinds = {arg.kind for code, arg in zip(row.takes, lifted, strict=True) if code == "n"}
@@ -298,8 +305,14 @@ class Op(Expr):
 
 
 def applied(name: str, *args) -> Expr:
-    """An operator on expressions and numbers."""
-    return operated(name, *args) if tracing(*args) else Op(name, *args)  # type: ignore[return-value] # Traced, in place of Expr
+    """An operator on expressions and numbers, or on the elements of vectors."""
+    if tracing(*args):
+        return operated(name, *args)  # type: ignore[return-value] # Traced, in place of Expr
+    if any(isinstance(arg, Vector) for arg in args):
+        return elementwise(functools.partial(applied, name), *args)
+    if (name in OF_BITS or name == "not") and all(lift(arg).kind == "int" for arg in args):
+        return Op("sub", -1, *args) if name == "not" else Op(OF_BITS[name], *args)
+    return Op(name, *args)
 
 
 batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "score"))
@@ -307,8 +320,8 @@ batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "sco
 
 def lift(value) -> Expr:
     """A Python or NumPy scalar, or a tensor with one element, as a node; an expression is returned unchanged."""
-    if isinstance(value, Expr | Traced):
-        return value  # type: ignore[return-value] # Traced, in place of Expr
+    if isinstance(value, Expr | Traced | Vector):
+        return value  # type: ignore[return-value] # Traced and Vector, in place of Expr
     if tracing(value):
         return Traced(*text_of(value))  # type: ignore[return-value] # Traced, in place of Expr
     if isinstance(value, bool | int | float):

@@ -235,6 +235,63 @@ def logical_xor(x, y):
     return Interval(np.where(known, value, 0.0), np.where(known, value, 1.0))
 
 
+def _power(*arguments):
+    """The least 2**p such that all arguments are in [-2**p, 2**p); infinite beyond exact integers."""
+    most = functools.reduce(np.maximum, [np.maximum(x.hi, -x.lo - 1) for x in arguments])
+    far = ~(most < EXACT)
+    return np.where(far, np.inf, np.ldexp(1.0, np.frexp(np.where(far | (most < 1), 0, np.floor(most)))[1]))
+
+
+def _bitwise(function, bounds):
+    """Bounds of a function of the bits of two integers: its value where both are known, else what `bounds` says."""
+
+    def between(x, y):
+        known = (x.lo == x.hi) & (y.lo == y.hi) & (np.abs(x.lo) < EXACT) & (np.abs(y.lo) < EXACT)
+        a, b = (np.where(known, each.lo, 0).astype(np.int64) for each in (x, y))
+        value, (lo, hi) = function(a, b).astype(np.float64), bounds(x, y)
+        return Interval(np.where(known, value, lo), np.where(known, value, hi))
+
+    return between
+
+
+def _bounds_of_and(x, y):
+    """Between numbers of 0 and more the smaller one bounds it; beside a negative one, the other."""
+    either = (x.lo >= 0) | (y.lo >= 0)
+    beside_x = np.where(y.lo >= 0, np.minimum(x.hi, y.hi), x.hi)
+    beside_any = np.where(y.lo >= 0, y.hi, np.maximum(x.hi, y.hi))
+    return np.where(either, 0.0, -_power(x, y)), np.where(x.lo >= 0, beside_x, beside_any)
+
+
+def _bounds_of_or(x, y):
+    positive = (x.lo >= 0) & (y.lo >= 0)
+    return np.where(positive, 0.0, -_power(x, y)), _power(x, y) - 1
+
+
+bitand = _bitwise(np.bitwise_and, _bounds_of_and)
+bitor = _bitwise(np.bitwise_or, _bounds_of_or)
+bitxor = _bitwise(np.bitwise_xor, _bounds_of_or)
+
+
+def _bits(y):
+    """The smallest and the largest number of bits of a shift, and whether there may be 64 or more, as below 0."""
+    beyond = (y.lo < 0) | (y.hi > 63)
+    return np.clip(np.where(y.lo < 0, 0, y.lo), 0, 63), np.where(beyond, 63, np.clip(y.hi, 0, 63)), beyond
+
+
+def lshift(x, y):
+    """x · 2**y, which wraps around; 0 where all bits are lost."""
+    least, most, beyond = _bits(y)
+    found = mul(x, Interval(np.exp2(least), np.exp2(most)))
+    lo, hi = np.minimum(found.lo, 0), np.maximum(found.hi, 0)
+    return wrapped(Interval(np.where(beyond, lo, found.lo), np.where(beyond, hi, found.hi)))
+
+
+def rshift(x, y):
+    """⌊x / 2**y⌋, which is 0 or -1 where all bits are lost."""
+    least, most, _ = _bits(y)
+    return floordiv(x, Interval(np.exp2(least), np.exp2(most)))
+
+
 class RangeTable:
     """Minimum and maximum of an array over index ranges, many ranges at once.
 

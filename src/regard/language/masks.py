@@ -346,12 +346,12 @@ def blocks(pattern: ArrayLike, size: SupportsIndex | tuple[SupportsIndex, Suppor
 
 
 @recorded
-def dense(array: ArrayLike, query_start: SupportsIndex | None = None) -> Expr:
+def dense(array: ArrayLike, query_start: SupportsIndex | ArrayLike | None = None) -> Expr:
     """A boolean array as a mask.
 
     Args:
         array: booleans that broadcast to (B, H, Q, K). Rows beyond the array read its first or last row.
-        query_start: the position of row 0; by default the last row is at the last key.
+        query_start: the position of row 0, one integer or (B,); by default the last row is at the last key.
 
     Returns:
         A condition.
@@ -367,7 +367,7 @@ def dense(array: ArrayLike, query_start: SupportsIndex | None = None) -> Expr:
     return _boolean(array, "mask", *rows_and_keys(table(array).array, "mask", query_start))
 
 
-def rows_and_keys(array: np.ndarray, name: str, query_start: SupportsIndex | None) -> tuple[Expr, Expr]:
+def rows_and_keys(array: np.ndarray, name: str, query_start: SupportsIndex | ArrayLike | None) -> tuple[Expr, Expr]:
     """The row and the column at which a position reads an array (…, rows, keys)."""
     rows, keys = (1, 1, *array.shape)[-2:]
     if query_start is None and keys == 1 < rows:
@@ -378,7 +378,12 @@ def rows_and_keys(array: np.ndarray, name: str, query_start: SupportsIndex | Non
             "query_start=…, the position of row 0",
             "query_start=0 if row i is at position i",
         )
-    start = (keys - rows if rows > 1 else 0) if query_start is None else whole(query_start, name, "query_start")
+    if query_start is None:
+        start = keys - rows if rows > 1 else 0
+    elif read_array(query_start, name).ndim:
+        return query - frozen(integers(query_start, name, (1,)), "start")[batch], key
+    else:
+        start = whole(query_start, name, "query_start")
     return query - start if start else query, key
 
 

@@ -15,12 +15,12 @@ import numpy as np
 from . import intervals as i
 
 # Precedence as in Python: a comparison binds weakest, so it needs parentheses inside `&`.
-COMPARE, OR, XOR, AND, SUM, PRODUCT, UNARY, CALL = range(8)
+COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, CALL = range(9)
 
 
 class Operator(NamedTuple):
     name: str
-    takes: str  # one character per argument: n number, b bool, x either
+    takes: str  # one character per argument: n number, i integer, b bool, x either
     gives: str  # "bool", "int", "float", or "promote" (int where every argument is one, else float)
     value: Callable
     bounds: Callable
@@ -97,6 +97,12 @@ _ROWS = [
     Operator("or", "bb", "bool", np.logical_or, i.logical_or, None, "|", OR, 1),
     Operator("xor", "bb", "bool", np.logical_xor, i.logical_xor, None, "^", XOR, 1),
     Operator("not", "b", "bool", np.logical_not, i.logical_not, None, "~", UNARY, 1),
+    # bits of integers
+    Operator("bitand", "ii", "int", np.bitwise_and, i.bitand, None, "&", AND, 1),
+    Operator("bitor", "ii", "int", np.bitwise_or, i.bitor, None, "|", OR, 1),
+    Operator("bitxor", "ii", "int", np.bitwise_xor, i.bitxor, None, "^", XOR, 1),
+    Operator("lshift", "ii", "int", np.left_shift, i.lshift, None, "<<", SHIFT, 1),
+    Operator("rshift", "ii", "int", np.right_shift, i.rshift, None, ">>", SHIFT, 1),
     # conversions
     Operator("to_float", "n", "float", lambda x: np.asarray(x, np.float64), lambda x: x,
              lambda f, o, x: (1,), "to_float", CALL, 1),
@@ -140,3 +146,5 @@ MIRRORED = {
     "eq": "eq",
     "ne": "ne",
 }  # the same comparison with its arguments exchanged
+SHIFTS = {"lshift": "mul", "rshift": "floordiv"}  # by a constant n they are this, with 2**n
+OF_BITS = {"and": "bitand", "or": "bitor", "xor": "bitxor"}  # what Python's signs for both mean between integers

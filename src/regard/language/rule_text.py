@@ -97,6 +97,8 @@ def _functions() -> dict[str, Any]:
         | {
             "float": float,
             "abs": abs,
+            "slice": slice,
+            "Ellipsis": Ellipsis,
             "__builtins__": {},
         }
     )

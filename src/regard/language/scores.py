@@ -112,13 +112,16 @@ def alibi(slopes: SupportsIndex | ArrayLike, score: Expr = the_score) -> Expr:
 
 
 @recorded
-def bias(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
+def bias(
+    array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | ArrayLike | None = None
+) -> Expr:
     """An additive bias: score + array.
 
     Args:
         array: numbers that broadcast to (B, H, Q, K), or an expression.
         score: the logit to change, by default `rg.score`.
-        query_start: the position of row 0 of the array; by default its last row is at its last key.
+        query_start: the position of row 0 of the array, one integer or (B,); by default its last row is at its last
+            key.
 
     Returns:
         A float expression.
@@ -135,13 +138,16 @@ def bias(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: 
 
 
 @recorded
-def gate(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
+def gate(
+    array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | ArrayLike | None = None
+) -> Expr:
     """A multiplicative gate: score · array.
 
     Args:
         array: numbers that broadcast to (B, H, Q, K), or an expression.
         score: the logit to change, by default `rg.score`.
-        query_start: the position of row 0 of the array; by default its last row is at its last key.
+        query_start: the position of row 0 of the array, one integer or (B,); by default its last row is at its last
+            key.
 
     Returns:
         A float expression.
@@ -264,7 +270,7 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: SupportsIndex = 
     return bucket[abs(query - key)] + where(key > query, buckets, 0) if bidirectional else bucket[query - key]
 
 
-def _by_position(array, name: str, query_start: SupportsIndex | None) -> Expr:
+def _by_position(array, name: str, query_start: SupportsIndex | ArrayLike | None) -> Expr:
     if isinstance(array, Expr) or outline(array, name).ndim == 0:
         return lift(array)
     shown = _numbers(array, name, (1, 2, 3, 4))

@@ -15,8 +15,6 @@ from .functions import (
     atan,
     clip,
     erf,
-    maximum,
-    minimum,
     relu,
     round_even,
     sigmoid,
@@ -25,7 +23,8 @@ from .functions import (
     tanh,
     trunc,
 )
-from .tree.syntax import METHODS, SPELLINGS
+from .tree.syntax import METHODS, SPELLINGS, Syntax
+from .tree.vectors import Vector, operand
 
 
 def _kind_of(target) -> str | None:
@@ -89,7 +88,7 @@ def _divide(x, y, rounding_mode=None) -> Expr:
             "None or 'floor'",
             "for division toward zero: trunc(x / y)",
         )
-    return lift(x) / y if rounding_mode is None else lift(x) // y
+    return _lifted(operator.truediv if rounding_mode is None else operator.floordiv)(x, y)
 
 
 def _clamp(x, min=None, max=None, **named) -> Expr:
@@ -102,7 +101,8 @@ def _relu(x, inplace=False) -> Expr:
 
 def _scaled(build):
     """add and sub as in torch: the second argument is multiplied by alpha."""
-    return lambda x, y, alpha=1: build(lift(x), lift(y) if alpha == 1 else alpha * lift(y))
+    operate = _lifted(build)
+    return lambda x, y, alpha=1: operate(x, y if alpha == 1 else alpha * lift(y))
 
 
 def _fmod(x, y) -> Expr:
@@ -158,12 +158,18 @@ def _item(x):
 
 
 def _lifted(build):
-    """An operator on two arguments, each an expression or a scalar of NumPy or torch."""
-    return lambda x, y: build(lift(x), lift(y))
+    """An operator on two arguments: expressions, scalars of NumPy or torch, and beside a vector an array."""
+
+    def operate(x, y):
+        if isinstance(x, Vector) or isinstance(y, Vector):
+            x, y = operand(x), operand(y)
+        return build(lift(x), lift(y))
+
+    return operate
 
 
 def _power(x, y) -> Expr:
-    return lift(x) ** (y.item() if hasattr(y, "dtype") and not isinstance(y, Expr) else y)
+    return lift(x) ** (y.item() if hasattr(y, "dtype") and not isinstance(y, Syntax) else y)
 
 
 _INFIX: dict[str, Any] = {
@@ -214,8 +220,6 @@ SPELLINGS.update(
         "invert": operator.invert,
         "clamp": _clamp,
         "clip": _clamp,
-        "min": minimum,
-        "max": maximum,
         "fmod": _fmod,
         "isnan": _isnan,
         "isfinite": _isfinite,

@@ -49,8 +49,8 @@ def test_operators_mean_what_the_law_says(name):
     zero, takes = np.zeros((1, 1), int), OPERATORS[name].takes
     values = dict(zip(VARIABLES, (np.array(SPECIAL)[:, None], zero, zero, np.arange(-9, 8)[:, None], np.arange(-6, 6))))
     for x, y in ((rg.query, rg.key), (rg.score, rg.to_float(rg.key) / 2)):
-        given = [x > y if kind == "b" else each for kind, each in zip(takes, (x, y, x + y))]
-        rule = Op(name, *given, *(x, y)[: len(takes) - len(given)])
+        parts = zip(takes, (x, y, x + y))
+        rule = Op(name, *({"b": x > y, "i": rg.to_int(rg.clip(each, -9, 9))}.get(kind, each) for kind, each in parts))
         wanted = np.broadcast_to(evaluate(rule, values), (17, 12))
         dtype = {"bool": torch.bool, "int": torch.int32, "float": torch.float64}[rule.kind]
         found = lower(rule, VARIABLES, {}, torch.float64, torch.int32, dtype)(*map(torch.from_numpy, values.values()))

@@ -11,7 +11,7 @@ from regard.engines.jit import engine
 from regard.engines.jit.code.target import ISAS, host, limited
 from regard.engines.reference import attention as reference
 from regard.language.analysis import STEPS
-from regard.language.expr import Expr, Op
+from regard.language.expr import Expr, Op, lift
 from regard.language.functions import to_float
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
@@ -39,8 +39,9 @@ FLOATS = {
 
 def applied(name: str, x: Expr, y: Expr) -> Expr:
     """The operator on two numbers, as a number."""
-    takes = OPERATORS[name].takes
-    found = Op(name, *(x > 1 if kind == "b" else (x, y)[place % 2] for place, kind in enumerate(takes)))
+    takes, given = OPERATORS[name].takes, (x, y)
+    as_kind = {"b": lambda value: value > 1, "i": rg.to_int}
+    found = Op(name, *(as_kind.get(kind, lift)(given[place % 2]) for place, kind in enumerate(takes)))
     return rg.where(found, 1.0, -1.0) if found.kind == "bool" else found
 
 

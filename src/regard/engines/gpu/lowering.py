@@ -210,6 +210,17 @@ def _divisor(y):
     return torch.where(y == 0, 1, y)
 
 
+def _lshift(x, bits):
+    inside = (bits >= 0) & (bits < 64)
+    found = torch.bitwise_left_shift(x.to(torch.int64), torch.where(inside, bits, 0))
+    return torch.where(inside, found, 0).to(x.dtype)
+
+
+def _rshift(x, bits):
+    inside = (bits >= 0) & (bits < 64)
+    return torch.bitwise_right_shift(x.to(torch.int64), torch.where(inside, bits, 63)).to(x.dtype)
+
+
 def _sign(x):
     return torch.where(x != x, x, torch.sign(x))  # NaN stays NaN
 
@@ -244,6 +255,11 @@ LOWERED: dict[str, Any] = {
     "or": torch.logical_or,
     "xor": torch.logical_xor,
     "not": torch.logical_not,
+    "bitand": torch.bitwise_and,
+    "bitor": torch.bitwise_or,
+    "bitxor": torch.bitwise_xor,
+    "lshift": _lshift,
+    "rshift": _rshift,
     "to_float": lambda x: x,
     "to_int": _to_int,
     "floor": torch.floor,

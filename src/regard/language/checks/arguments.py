@@ -245,10 +245,12 @@ class Numbered(NamedTuple):
     held: int
     first: int | None
 
-    def misfits(self, name: str, given: str, size: int) -> list[Reason]:
-        """Why a table that has this many of them does not fit: with a first one, it may have more than the call."""
+    def misfits(self, name: str, given: str, size: int, more: bool) -> list[Reason]:
+        """Why a table that has this many of them does not fit. more: it may have more than the call, as a buffer for
+        the largest batch has; with a first one it always may.
+        """
         axis, entries, held, first = self
-        if first is None and size != held:
+        if first is None and (size < held or (size > held and not more)):
             part = f", or pass {axis}_start=… if these are {held} of them" if size > held else ""
             return [
                 Reason(
@@ -273,7 +275,8 @@ class Numbered(NamedTuple):
 def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, reasons: list[Reason]) -> None:
     """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped.
 
-    A table of a call that is the whole has one entry for each batch entry or head; that of a part may have more.
+    What regard's masks read of a call that is the whole has one entry for each batch entry or head; that of a part, and
+    a caller's own table, may have more.
     """
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
@@ -282,14 +285,16 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, rea
         head: Numbered("head", "heads", H, starts.head),
     }
     least = {key: (K, "keys"), query: (last, "query positions")}
+    known = set()  # every axis of a table has one reason, also where a rule reads many of its elements
     for read in (node for node in walk(*rules) if isinstance(node, Read)):
         name, sizes = f"the {read.table.name} table", read.table.array.shape
         given = f"`{read}` of {list(sizes)}"
-        for part, size in zip(read.index, sizes, strict=True):
-            if not isinstance(part, Var):
+        for axis, (part, size) in enumerate(zip(read.index, sizes, strict=True)):
+            if not isinstance(part, Var) or (read.table.digest, axis, id(part)) in known:
                 continue
+            known.add((read.table.digest, axis, id(part)))
             if part in numbered:
-                reasons += numbered[part].misfits(name, given, size)
+                reasons += numbered[part].misfits(name, given, size, more=not read.table.frozen)
             if part in least and size < least[part][0]:
                 wanted, entries = least[part]
                 reasons.append(

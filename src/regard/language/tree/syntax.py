@@ -27,24 +27,6 @@ def reflected(name: str) -> Callable[[Syntax, Any], Any]:
     return lambda self, other: self.apply(name, other, self)
 
 
-def shifted(name: str) -> Callable[[Syntax, Any], Any]:
-    """x << n and x >> n as a product with, or a division by, a power of two."""
-
-    def build(self, bits):
-        bits = getattr(bits, "value", bits)
-        if self.kind != "int" or not isinstance(bits, int) or not 0 <= bits < 63:
-            raise refuse(
-                "expression",
-                "a shift needs an integer and a constant",
-                f"`{self!r}` by {bits!r}",
-                "an integer expression and a number of bits, 0 … 62",
-                "write it with * and //",
-            )
-        return self.apply(name, self, 1 << bits)
-
-    return build
-
-
 class Syntax:
     """The operators, protocols and methods of an expression; a subclass implements `apply` for every operator."""
 
@@ -65,8 +47,8 @@ class Syntax:
     __and__, __rand__ = infix("and"), reflected("and")
     __or__, __ror__ = infix("or"), reflected("or")
     __xor__, __rxor__ = infix("xor"), reflected("xor")
-    __lshift__ = shifted("mul")
-    __rshift__ = shifted("floordiv")
+    __lshift__, __rlshift__ = infix("lshift"), reflected("lshift")
+    __rshift__, __rrshift__ = infix("rshift"), reflected("rshift")
     __lt__, __le__, __gt__, __ge__ = infix("lt"), infix("le"), infix("gt"), infix("ge")
     __eq__, __ne__ = infix("eq"), infix("ne")
     __rpow__ = reflected("pow")
@@ -76,6 +58,12 @@ class Syntax:
         if isinstance(exponent, int) and not isinstance(exponent, bool) and 1 <= exponent <= 8:
             return functools.reduce(infix("mul"), [self] * exponent)
         return self.apply("pow", self, exponent)
+
+    def __matmul__(self, other):
+        return SPELLINGS["matmul"](self, other)
+
+    def __rmatmul__(self, other):
+        return SPELLINGS["matmul"](other, self)
 
     def __pos__(self):
         return self

@@ -57,11 +57,11 @@ class Traced(Syntax):
     def __pow__(self, exponent):
         return Traced("(", *text(self), " ** ", *text(exponent), ")")
 
-    def __lshift__(self, bits):
-        return Traced("(", *text(self), " << ", *text(bits), ")")
+    def __matmul__(self, other):
+        return called("called_matmul", self, other)
 
-    def __rshift__(self, bits):
-        return Traced("(", *text(self), " >> ", *text(bits), ")")
+    def __rmatmul__(self, other):
+        return called("called_matmul", other, self)
 
     def __getitem__(self, index):
         return read(self.parts, index)

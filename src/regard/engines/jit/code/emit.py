@@ -335,6 +335,19 @@ def _mod(e: Emitter, x, y):
     return code.select(code.and_(code.fcmp_unordered("!=", rest, 0.0), signs_differ), code.fadd(rest, y), rest)
 
 
+def _shift(name: str):
+    """x << n or x >> n. Where no bit is left (n of 64 and more, or below 0), 0, or the sign for >>."""
+
+    def emit(e: Emitter, x, bits):
+        code, width = e.code, element(x).width
+        inside = code.icmp_unsigned("<", bits, width)
+        if name == "rshift":
+            return code.ashr(x, code.select(inside, bits, width - 1))
+        return code.select(inside, code.shl(x, code.select(inside, bits, 0)), 0)
+
+    return emit
+
+
 def _to_int(e: Emitter, x):
     if not _is_float(x):
         return x
@@ -364,6 +377,11 @@ EMIT: dict[str, Callable] = {
     "or": lambda e, x, y: e.code.or_(x, y),
     "xor": lambda e, x, y: e.code.xor(x, y),
     "not": lambda e, x: e.code.not_(x),
+    "bitand": lambda e, x, y: e.code.and_(x, y),
+    "bitor": lambda e, x, y: e.code.or_(x, y),
+    "bitxor": lambda e, x, y: e.code.xor(x, y),
+    "lshift": _shift("lshift"),
+    "rshift": _shift("rshift"),
     "to_float": lambda e, x: x,
     "to_int": _to_int,
     "floor": _rounding("floor"),
