@@ -67,6 +67,7 @@ from .language.masks import (
 from .language.measures import mass, pooled, top
 from .api.part import merge
 from .api.part import Part, attention_part
+from .language.selected_keys import selected_keys
 from .language.tree.sizes import teach_dynamo
 from .language.scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
 from .api.statistics import Statistics, attention_stats
@@ -149,6 +150,7 @@ __all__ = [
     "round_even",
     "rsqrt",
     "score",
+    "selected_keys",
     "sigmoid",
     "sign",
     "sin",

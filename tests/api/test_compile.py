@@ -63,10 +63,12 @@ RULES = {
         "mask": lambda b, h, i, j: (
             (ln[b] >> (j - i) & 1 == 0) | (1 << j > ln[b]) | (bias[h, i - 3, :3] > bias[h, :3, j]).any(-1)
         ),
-        "score": lambda s, b, h, i, j: s
-        + torch.dot(bias[h, i - 3], bias[h, i - j])  # Dynamo has no @ of objects
-        + torch.tanh(bias[..., i - 3, j] * slopes).sum()
-        + (bias[h][..., j] - bias[h, i - 3, 0]).square().mean(0),
+        "score": lambda s, b, h, i, j: (
+            s
+            + torch.dot(bias[h, i - 3], bias[h, i - j])  # Dynamo has no @ of objects
+            + torch.tanh(bias[..., i - 3, j] * slopes).sum()
+            + (bias[h][..., j] - bias[h, i - 3, 0]).square().mean(0)
+        ),
     },
     "numbers in arrays": lambda: {
         "mask": rg.causal(),

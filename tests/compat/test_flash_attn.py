@@ -87,6 +87,7 @@ def close(found, exact, dtype=torch.float32):
     assert np.abs(ours - theirs)[finite].max(initial=0) <= 64 * torch.finfo(dtype).eps * most
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_length(seed, dtype):
@@ -114,6 +115,7 @@ def test_one_length(seed, dtype):
     assert torch.equal(fa.flash_attn_qkvpacked_func(qkv, **options), fa.flash_attn_func(q, q, q, **options))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sequences_in_one_axis(seed):
     """Outputs, lse and gradients: sequences of equal and of other lengths in queries and keys, empty ones, rows after
@@ -172,6 +174,7 @@ def test_sequences_in_one_axis(seed):
     close(paged, out.detach().double())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cache(seed):
     """New keys are written at their places, in place, and rows attend to all of their own sequence."""

@@ -50,6 +50,7 @@ ONE = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("rows", "keys"), [(7, 7), (4, 9), (9, 4)])
 @pytest.mark.parametrize("name", ONE)
 def test_biases_of_one_sequence(name, rows, keys):
@@ -119,6 +120,7 @@ def of_blocks(rows, keys, last, left, right, used=None):
     return hidden
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("name", PACKED)
 def test_packed_sequences(name, equal):

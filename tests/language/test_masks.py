@@ -55,6 +55,10 @@ ROWS = {
     "dense": (rg.dense(DENSE), DENSE),
     "dense, last rows": (rg.dense(DENSE[0, 0, :4]), DENSE[0, 0, np.clip(q - 5, 0, 3), k]),
     "dense, first rows": (rg.dense(DENSE[0, 0, :4], query_start=0), DENSE[0, 0, np.minimum(q, 3), k]),
+    "dense, a start for each entry": (
+        rg.dense(DENSE[0, 0, :4], query_start=[0, -2]),
+        DENSE[0, 0, np.clip(q - np.array([0, -2])[b], 0, 3), k],
+    ),
     "dense, one column": (rg.dense(DENSE[0, 0, :, :1], query_start=0), DENSE[0, 0, q, 0]),
     "composed": (
         ~rg.causal() & rg.window(None, 3) | rg.dilated(4),

@@ -30,6 +30,10 @@ ROWS = {
     "bias": (rg.bias(BIAS), S + BIAS),
     "bias, one number": (rg.bias(1.5), S + 1.5),
     "bias, last rows": (rg.bias(BIAS[0, 0, :4]), S + BIAS[0, 0, np.clip(q - 5, 0, 3), k]),
+    "bias, a start for each entry": (
+        rg.bias(BIAS[0, 0, :4], query_start=[3, 1]),
+        S + BIAS[0, 0, np.clip(q - np.array([3, 1])[b], 0, 3), k],
+    ),
     "bias, first rows": (rg.bias(BIAS[0, 0, :4], query_start=0), S + BIAS[0, 0, np.minimum(q, 3), k]),
     "gate": (rg.gate(BIAS), S * BIAS),
     "gate of integers": (rg.gate(np.arange(K)), S * np.arange(K)),

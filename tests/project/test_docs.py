@@ -81,7 +81,7 @@ def test_the_examples_of_a_module_run(name):
 
 def test_the_table_of_operators_is_the_table_of_operators():
     """docs/reference/language.md lists every operator as operators.py has it."""
-    kinds = {"n": "number", "b": "condition", "x": "any"}
+    kinds = {"n": "number", "i": "int", "b": "condition", "x": "any"}
     rows = ["| written | takes | gives | slope | cost |", "|---|---|---|---|---|"]
     for row in OPERATORS.values():
         arguments = "c, x, y" if len(row.takes) == 3 else ", ".join("xy"[: len(row.takes)])

@@ -85,7 +85,7 @@ expression: a rule over positions is not one number
   given     a function of one number, called on `score`
   expected  a function that builds expressions
   fix       use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)"""),
-    (lambda: key & query, """\
+    (lambda: key & 0.5, """\
 expression: `&` needs conditions
   given     `key`, which is int
   expected  a condition, such as key <= query
@@ -109,7 +109,7 @@ expression: an integer has more than 64 bits
 table: wrong number of indices
   given     <table t: float64 [2, 2]>[1, 2, 3]
   expected  2 indices
-  fix       give one index per axis (slices are not supported)"""),
+  fix       give one index per axis, or fewer for a vector of the others, with ... for the axes between"""),
     (lambda: table(np.zeros(2), "t")[score], """\
 table: an index is not an integer
   given     <table t: float64 [2]>[score]

@@ -71,6 +71,6 @@ def fresh(script: str, **environment) -> str:
 
 def written(target: Target, rows: int, rules: dict):
     problem = Problem.of(*arrays(), **rules)
-    spec = engine.specify(problem, Tiling(rows, target.lanes(4), rows, False), unit=(True,) * 4)
+    spec = engine.specify(problem, Tiling(rows, target.lanes(4), rows), unit=(True,) * 4)
     _, constants, tables = signature(*engine.rules(problem))
     return forward.write(spec, target, problem.mask, problem.score, constants, tables)

@@ -53,6 +53,7 @@ def gradients(out, given, slope):
     return torch.autograd.grad(out, wanted, slope.to(out.dtype))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", UNIT, ids=str)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_calls_are_torchs(seed, dtype):

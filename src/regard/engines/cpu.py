@@ -18,7 +18,7 @@ from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
 from ..language.measures import Request, checked_request
 from ..language.problem import Gradients, Problem, Tangents
-from . import array_rules, fast_path
+from . import array_rules, fast_path, selected_keys
 from .choice import Explained, choose, why_not
 
 T = TypeVar("T")
@@ -129,7 +129,8 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
     if name == "jit":
         from . import jit
 
-        return jit.solve(problem, out)
+        parts = selected_keys.selection(problem)
+        return jit.solve(problem, out) if parts is None else selected_keys.solve(problem, parts, jit.solve, out)
     if name == "sdpa":
         from . import sdpa
 
@@ -154,6 +155,9 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
     if name == "jit":
         from . import jit
 
+        parts = selected_keys.selection(problem) if found is None else None
+        if parts is not None:
+            return Saved("selected", *selected_keys.keep(problem, parts, jit.keep))
         return Saved(name, *(jit.keep(problem) if found is None else jit.kept(problem, *found)))
     out, lse = solve(problem, name) if found is None else found
     return Saved(name, out, np.stack([lse] * 3))
@@ -176,6 +180,14 @@ def pull_back(
 
         return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted, into)
     assert into is None
+    if saved.engine == "selected":
+        from . import jit
+
+        def of_piece(inner: Problem, kept: list, *rest) -> Gradients:
+            return jit.pull_back(inner, jit.Saved(*kept), *rest)
+
+        parts = selected_keys.selection(problem)
+        return selected_keys.pull_back(problem, parts, saved, dout, dlse, wanted=wanted, compute=of_piece)
     from .reference import attention as reference
 
     found = interruptible(_is_long(problem), reference.backward, problem, dout, dlse)

@@ -24,6 +24,7 @@ from ..language.expr import Expr
 from ..language.problem import Problem
 from . import array_rules, direct
 from .choice import choose
+from .selected_keys import selection
 
 
 class Kind(NamedTuple):
@@ -286,7 +287,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
     copied = [_address(array) for array in (q, k, v)] != [
         array.ctypes.data for array in (problem.q, problem.k, problem.v)
     ]
-    usable = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
+    usable = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied and selection(problem) is None
     tensors = type(q) is not np.ndarray
     recipe, places = _recipe(problem, read, rows_first, tensors) if usable else (None, ())
     arrays = q, k, v, *[array for array in read if array is not None]

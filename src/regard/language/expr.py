@@ -136,8 +136,8 @@ class Table(Array):
         index = index if isinstance(index, tuple) else (index,)
         if tracing(*index):
             return read(text_of(self), index)
-        if len(index) != self.array.ndim or any(part is Ellipsis or isinstance(part, slice | range) for part in index):
-            parts = ranges(index, self.array.shape, repr(self))
+        if len(index) != len(self.shape) or any(part is Ellipsis or isinstance(part, slice | range) for part in index):
+            parts = ranges(index, self.shape, repr(self))
             if any(isinstance(part, range) for part in parts):
                 return View(self, parts)
             index = parts
@@ -214,12 +214,12 @@ class Read(Expr):
     index: tuple[Expr, ...]
 
     def __new__(cls, table: Table, *index):
-        if len(index) != table.array.ndim:
+        if len(index) != len(table.shape):
             raise refuse(
                 "table",
                 "wrong number of indices",
                 f"{table!r}[{', '.join(map(str, index))}]",
-                f"{table.array.ndim} indices",
+                f"{len(table.shape)} indices",
                 "give one index per axis",
             )
         # A constant -1 means the last element, as everywhere in Python; a computed index is clamped.
@@ -227,7 +227,7 @@ class Read(Expr):
             Const(max(part.value + size, 0))
             if isinstance(part, Const) and part.kind == "int" and part.value < 0
             else part
-            for part, size in zip(map(lift, index), table.array.shape, strict=True)
+            for part, size in zip(map(lift, index), table.shape, strict=True)
         )
         if any(part.kind != "int" for part in lifted):
             raise refuse(

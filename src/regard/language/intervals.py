@@ -243,7 +243,7 @@ def _power(*arguments):
 
 
 def _bitwise(function, bounds):
-    """Bounds of a function of the bits of two integers: its value where both are known, else what `bounds` says."""
+    """Bounds of a bitwise function of two integers: its value where both are known, else what `bounds` says."""
 
     def between(x, y):
         known = (x.lo == x.hi) & (y.lo == y.hi) & (np.abs(x.lo) < EXACT) & (np.abs(y.lo) < EXACT)

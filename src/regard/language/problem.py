@@ -36,6 +36,7 @@ from .checks.numbers import Starts, checked_starts, counted
 from .dropout import Dropout
 from .expr import Const, Expr, Table, tables_of
 from .expr import score as the_score
+from .selected_keys import fitted
 
 
 class Gradients(NamedTuple, Generic[ArrayT]):
@@ -158,7 +159,7 @@ class Problem:
         if reasons:
             raise Refused(where, reasons)
         if rule is not None and not bare_mask:
-            rule = counted(rule, starts)
+            rule = fitted(counted(rule, starts), K)
         if logit is not None and not bare_score:
             logit = counted(logit, starts)
         if isinstance(rule, Const) and rule.value is True:

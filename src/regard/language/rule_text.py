@@ -9,9 +9,13 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from ..common.arrays import read_array
 from ..common.errors import refuse
-from . import functions, masks, scores
+from . import functions, masks, scores, selected_keys
 from .expr import Expr, Table, Var, lift, table
+from .selected_keys import Selected
 from .tree.syntax import METHODS, SPELLINGS, spelled
 from .tree.writing import frozen_at
 
@@ -87,13 +91,13 @@ def _functions() -> dict[str, Any]:
     """What a text may call, by name: the language, the names of NumPy and torch, and methods of arrays."""
     found: dict[str, Any] = {f"called_{name}": function for name, function in SPELLINGS.items()}
     found |= {f"method_{name}": function for name, function in METHODS.items()}
-    for module in (functions, masks, scores):
+    for module in (functions, masks, scores, selected_keys):
         found |= {name: getattr(module, name) for name in module.__all__}
     symbols = {name: Var(name) for name in ("batch", "head", "query", "key", "score")}
     return (
         found
         | symbols
-        | {"table": _table, "lift": lift, "number": _number}
+        | {"table": _table, "selected": _selected, "lift": lift, "number": _number}
         | {
             "float": float,
             "abs": abs,
@@ -115,3 +119,10 @@ def _table(tensor, name: str = "table") -> Table:
         return tensor
     frozen = frozen_at(tensor)
     return table(tensor, name) if frozen is None else frozen
+
+
+def _selected(tensor, start: int | list[int], keys: int) -> Selected:
+    """The selected keys of a tensor of their numbers."""
+    known = frozen_at(tensor)
+    made = known if isinstance(known, Selected) else Selected(read_array(tensor, "selected_keys"), np.array(start))
+    return made if made.keys == keys else made.of_keys(keys)

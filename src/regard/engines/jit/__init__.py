@@ -4,6 +4,7 @@ engine      forward pass                                 gradients   backward pa
 statistics  statistics of the weights                    decode      decoding over paged keys and values
 tiling      query rows and lanes of a task; tiles without weights
 gradient_sums  order of the sums of a backward pass, and gradients of arrays that a score reads
+gather      rows of keys, copied next to each other
 launch      a call: its tasks, working memory and lifetimes
 threads     number and choice of threads                 pool        worker threads that wait in machine code
 

@@ -18,7 +18,7 @@ from ..plan import Plan, plan
 from . import threads
 from .code.arguments import FIXED, NO_RUNS, factors, pack
 from .code.target import host
-from .engine import SMALL, compiled, specify, work
+from .engine import SMALL, compiled, shared_slots, specify, work
 from .kernels.forward import PIECE
 from .launch import Workspace, is_slow
 from .partial import State
@@ -54,11 +54,10 @@ class Decoder:
         partial: bool = False,
     ):
         B, H, Q, _ = problem.q.shape
-        G, E = problem.k.shape[1], problem.v.shape[3]
+        E = problem.v.shape[3]
         shape = tiling(problem)
         found = _for_each_entry(plan(problem, shape.planned, PLAN_KEYS, ends, ahead))
-        heads = G if shape.folded else H
-        tiles = B * heads * found.order.shape[1]
+        tiles = B * (H // shape.shared) * found.order.shape[1]
         split = splits(problem, found, tiles, threads.count())
         self.pieces = range(-(-problem.dims["K"] // PIECE))
         self.tiles, self.split, self.state_size = tiles, split, (E + 2) * shape.rows
@@ -78,8 +77,7 @@ class Decoder:
             found,
             ready.constants,
             ready.tables,
-            heads=heads,
-            rows=Q * H // heads,
+            **shared_slots(problem, shape),
             sink_count=0 if problem.sinks is None else problem.sinks.shape[1],
             page=page,
         )

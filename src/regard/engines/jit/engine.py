@@ -240,7 +240,7 @@ def recipe_of(
     planned = as_planned(problem)
     shape = tiling(planned, summaries, tall=True)
     found = (plan_step if Q <= FEW else plan)(planned, shape.planned, PLAN_KEYS, summaries=summaries)
-    heads = problem.k.shape[1] if shape.folded else H
+    heads = H // shape.shared
     tiles = B * heads * found.order.shape[1]
     split = splits(problem, found, tiles, threads.count())
     ready = prepare(problem, shape, split, out, partial)
@@ -252,8 +252,7 @@ def recipe_of(
         ready.tables,
         out=out,
         tasks=tiles * pieces,
-        heads=heads,
-        rows=Q * H // heads,
+        **shared_slots(problem, shape),
         sink_count=sink_count,
         pieces=pieces,
     )
@@ -313,11 +312,19 @@ def rules(problem: Problem):
     return problem.mask, the_score if problem.score is None and not plain(problem) else problem.score
 
 
+def shared_slots(problem: Problem, shape: Tiling) -> dict[str, Any]:
+    """What heads that share tiles change in the argument block: tiles and their rows, and tiles with the same keys."""
+    _, H, Q, _ = problem.q.shape
+    group = H // problem.k.shape[1]
+    slots = {"heads": H // shape.shared, "rows": Q * shape.shared, "same": group // shape.shared}
+    return slots | ({"group": shape.shared} if shape.folded else {})
+
+
 def specify(problem: Problem, shape: Tiling, **kind) -> Specification:
     """The specification of the kernel for a problem; kind: further fields of it."""
     mask, score = rules(problem)
     rows, depths = problem.q.shape[2], (problem.q.shape[3], problem.v.shape[3])
-    rows *= problem.q.shape[1] // problem.k.shape[1] if shape.folded else 1
+    rows *= shape.shared
     form = Format(problem.dtype.name, host())
     few = rows if few_rows.suits(rows, depths, kind["unit"], form, host()) else 0
     return Specification(

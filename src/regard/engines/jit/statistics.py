@@ -58,7 +58,7 @@ class Runner(NamedTuple):
     def of(cls, problem: Problem, shape: Tiling) -> Runner:
         """The runner for a problem, with its plan."""
         if shape.folded:  # keys are counted per head, so heads do not share lanes
-            shape = Tiling(shape.lanes, shape.lanes, shape.lanes, False)
+            shape = Tiling(shape.lanes, shape.lanes, shape.lanes)
         return cls(problem, shape, plan(problem, shape.planned, PLAN_KEYS))
 
     @property

@@ -28,29 +28,33 @@ SHARES = 4  # tasks per thread for a balanced load
 
 class Tiling(NamedTuple):
     """The tile of a call. rows: W, the lanes of a tile. lanes: of a vector. planned: query rows of a tile in the plan.
-    folded: see `Specification`.
+    shared: the heads of a tile, which share keys ("folded", see `Specification`).
     """
 
     rows: int
     lanes: int
     planned: int
-    folded: bool
+    shared: int = 1
+
+    @property
+    def folded(self) -> bool:
+        return self.shared > 1
 
 
 def tiling(problem: Problem, summaries: Summaries | None = None, *, tall: bool = False) -> Tiling:
     """As many rows as fill the registers, or fewer if the call has fewer.
 
-    Heads that share keys and have few rows share a tile ("folded"). If tiles visit few keys, the mask edges cut through
-    a large part of them, and tiles of fewer rows waste less. summaries: of the tables, for further plans of the call.
-    tall: whether tiles may be higher than a power of two of vectors.
+    Heads that share keys and have few rows share a tile ("folded"), or several tiles where they are many. If tiles
+    visit few keys, the mask edges cut through a large part of them, and tiles of fewer rows waste less. summaries: of
+    the tables, for further plans of the call. tall: whether tiles may be higher than a power of two of vectors.
     """
     target = host()
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
     form = Format(problem.dtype.name, target)
     lanes = target.lanes(form.size)
     most = lanes * target.tile.query_vectors
-    folded = group > 1 and group * Q <= most and not _per_head(problem)
-    wanted = group * Q if folded else Q
+    shared = 1 if _per_head(problem) else _shared(group, Q, most)
+    wanted = shared * Q
     # A narrow register is as fast as a wide one, and several keys share the exponentials of a wide one.
     least = lanes // 2 if form.pairs else 2
     while lanes > least and wanted <= lanes // 2:
@@ -58,15 +62,22 @@ def tiling(problem: Problem, summaries: Summaries | None = None, *, tall: bool =
     rows = most
     while rows > lanes and rows // 2 >= wanted:
         rows //= 2
-    if folded:
-        return Tiling(rows, lanes, Q, True)
+    if shared > 1:
+        return Tiling(rows, lanes, Q, shared)
     if tall and rows == most and target.tile.tall and _suits_tall(problem, most, lanes * TALL, form.size):
         rows = lanes * TALL
     if problem.mask is not None and rows > lanes and Q <= PATIENT:
         found = plan(problem, rows, PLAN_KEYS, summaries=summaries)
         if visited(found) < NARROW * most * found.order.size:
             rows = lanes
-    return Tiling(rows, lanes, rows, False)
+    return Tiling(rows, lanes, rows)
+
+
+def _shared(group: int, rows: int, most: int) -> int:
+    """How many of the heads that share keys share a tile of at most so many rows: all, or a part where rows are few."""
+    if group * rows <= most:
+        return group
+    return max(heads for heads in range(1, most // rows + 1) if group % heads == 0) if 4 * rows <= most else 1
 
 
 def _suits_tall(problem: Problem, usual: int, tall: int, size: int) -> bool:

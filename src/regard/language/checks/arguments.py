@@ -16,6 +16,7 @@ from ..expr import Expr, Read, Var, batch, head, key, query, walk
 from ..expr import table as as_table
 from ..masks import dense
 from ..scores import bias
+from ..selected_keys import Selected
 from ..tree.syntax import Syntax
 from .arrays import shape_text
 from .numbers import LIMIT, Starts, shortly, small
@@ -285,9 +286,12 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, rea
         head: Numbered("head", "heads", H, starts.head),
     }
     least = {key: (K, "keys"), query: (last, "query positions")}
+    for table in {id(table): table for rule in rules for table in rule.tables}.values():
+        if isinstance(table, Selected):
+            reasons += table.misfits(Q, K, start)
     known = set()  # every axis of a table has one reason, also where a rule reads many of its elements
     for read in (node for node in walk(*rules) if isinstance(node, Read)):
-        name, sizes = f"the {read.table.name} table", read.table.array.shape
+        name, sizes = f"the {read.table.name} table", read.table.shape
         given = f"`{read}` of {list(sizes)}"
         for axis, (part, size) in enumerate(zip(read.index, sizes, strict=True)):
             if not isinstance(part, Var) or (read.table.digest, axis, id(part)) in known:

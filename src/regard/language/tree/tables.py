@@ -24,6 +24,7 @@ class Array:
         self.digest, self.scored = f"{name} {name_of_array(array, frozen)}", False
 
     tables = property(lambda self: (self,))
+    memory = property(lambda self: self.array)  # the array from which it can be made again
 
     @property
     def kind(self) -> str:
@@ -34,6 +35,10 @@ class Array:
         if name.startswith("_") or name in ("source", "array", "name", "frozen", "sources", "digest", "scored"):
             raise AttributeError(name)
         return getattr(self.source, name)
+
+    def written(self, operand: str) -> str:
+        """The text that makes it again from its memory."""
+        return f"table({operand}, {self.name!r})"
 
     def __len__(self):
         return len(self.array)

@@ -132,7 +132,7 @@ def _refuse_empty(shape: tuple[int, ...]) -> None:
 
 
 def expanded(index, shape: tuple[int, ...], name: str) -> list:
-    """One index per axis: those that are not given, or stand for …, take all of their axis."""
+    """One index per axis: those that are not given, and those of …, are slices."""
     given = list(index) if isinstance(index, tuple) else [index]
     gaps = [place for place, part in enumerate(given) if part is Ellipsis]
     rest = len(shape) - len(given) + len(gaps)
@@ -143,7 +143,7 @@ def expanded(index, shape: tuple[int, ...], name: str) -> list:
             "wrong number of indices",
             f"{name}[{shown}]",
             f"{len(shape)} indices",
-            "give one index per axis, or fewer for a vector of the others; ... stands for the axes between",
+            "give one index per axis, or fewer for a vector of the others, with ... for the axes between",
         )
     place = gaps[0] if gaps else len(given)
     return [*given[:place], *[slice(None)] * rest, *given[place + len(gaps) :]]

@@ -44,7 +44,7 @@ def write(rule: Any, tensors: list, tensor_of: Callable[[Any], Any] | None = Non
 def pieces(rule: Any, inside: bool = False) -> tuple[str | int, ...]:
     """The text of a rule as strings, and the numbers of tensors between them. inside: as a part of another rule."""
     number = {id(found): place for place, found in enumerate(rule.tables)}
-    names = {id(found): f"table(\0{number[id(found)]}\0, {found.name!r})" for found in rule.tables}
+    names = {id(found): found.written(f"\0{number[id(found)]}\0") for found in rule.tables}
     sign, between = (":=", ", ") if inside else ("=", "; ")
     lines = [f"{name} {sign} {written(node, names, float('inf'))}" for node, name in _statements(rule, names)]
     text = between.join([*lines, written(rule, names, float("inf"))])
@@ -93,7 +93,7 @@ def operand(found: Array) -> Any:
     """The tensor of a table; that of a NumPy array shares its memory."""
     if is_tensor(found.source):
         return found.source
-    numbers = found.array
+    numbers = found.memory
     if any(step < 0 for step in numbers.strides):  # torch has no negative strides
         numbers = numbers.copy()
     if found.frozen:
@@ -118,4 +118,4 @@ def frozen_at(tensor) -> Any:
         return None
     numbers = read_array(tensor, "table")
     form = (numbers.shape, numbers.strides, numbers.dtype)
-    return found if form == (found.array.shape, found.array.strides, found.array.dtype) else None
+    return found if form == (found.memory.shape, found.memory.strides, found.memory.dtype) else None

@@ -27,6 +27,7 @@ from ...language.expr import score as the_score
 from ...language.masks import causal, dense
 from ...language.scores import bias
 from ...language.scores import softcap as capped
+from ...language.selected_keys import selected_keys
 from ...observe.recorder import NAME, listened, note, record
 from ..functional import attention, attention_rows_first, in_autocast
 from .collected_weights import wanted
@@ -86,6 +87,7 @@ def attend(
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
     output_attentions: bool | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -114,6 +116,7 @@ def attend(
         softcap: c, caps the scores by c · tanh(s / c).
         s_aux: (H,) sinks, logits that are added to the denominator only.
         position_bias: (1 or B, H, Q, K) floats that are added to the scores.
+        indices: (B, Q, n) numbers of the keys that each row attends to, as indexers of sparse attention select them.
         output_attentions: whether to return the weights; None means if the model collects them, or its configuration
             says so.
         kwargs: arguments without effect on the result, which belong to other parts of the model, or None.
@@ -123,7 +126,7 @@ def attend(
         differentiable in query, key, value, s_aux and position_bias.
 
     Raises:
-        Refused: 8-bit tensors, paged caches, sparse indices, sinks per query, a window without a mask, masks that do
+        Refused: 8-bit tensors, paged caches, sinks per query, a window without a mask, masks that do
             not fit, or unknown arguments; the error lists every problem.
 
     Examples:
@@ -141,7 +144,12 @@ def attend(
     sequence = current.get()
     if sequence is not None:
         uncomputed = {"output_attentions": weights_wanted, "position_bias": position_bias, "s_aux": s_aux}
-        uncomputed |= {"recording": listened(), "tensor parallel": mesh, "cu_seq_lens_q": kwargs.get("cu_seq_lens_q")}
+        uncomputed |= {
+            "indices": indices,
+            "recording": listened(),
+            "tensor parallel": mesh,
+            "cu_seq_lens_q": kwargs.get("cu_seq_lens_q"),
+        }
         reasons = [*_unsupported_dtypes(query, key, value), *unknown]
         reasons += divided_reasons(sequence, attention_mask, kwargs, uncomputed)
         rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
@@ -152,7 +160,8 @@ def attend(
     separate = by_lengths(kwargs, *sizes) if kwargs else None
     if separate is None and ids is not None:
         separate = packed(ids, attention_mask, *sizes)
-    special = separate is not None or weights_wanted or rate or (attention_mask is None and _causal(module, is_causal))
+    special = separate is not None or indices is not None or weights_wanted or rate
+    special = special or (attention_mask is None and _causal(module, is_causal))
     if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
@@ -170,6 +179,9 @@ def attend(
     mask, score, start = _rule(attention_mask, grid, causal_alone, sliding_window, score, reasons)
     if separate is not None:
         mask = separate if mask is None else mask & separate
+    if indices is not None:
+        selected = selected_keys(indices[:, None], query_start=start)
+        mask = selected if mask is None else selected & (mask if isinstance(mask, Expr) else dense(mask, start))
     if position_bias is not None:
         score = score if isinstance(score, Expr) else bias(score, the_score, start)
         allowed, score = _added(position_bias, "position_bias", grid, start, score, reasons)

@@ -18,7 +18,7 @@ import torch
 
 from ...common.errors import Reason, Refused, refuse
 from ...language import expr
-from ...language.analysis import bounds
+from ...language.analysis import bounds, evaluate
 from ...language.callables import as_mask
 from ...language.expr import Const, Expr, Op, frozen_table
 from ...language.intervals import Interval
@@ -63,8 +63,9 @@ class LazyMask:
     """Which keys each row may attend to, as an expression: `rule` over batch, head, query, key.
 
     Row i is at position query_start + i of the key axis, as everywhere in regard. The object has the shape (B, 1, Q, K)
-    of the mask that it represents, and can be moved, copied and sliced along rows, or along keys from the first. All
-    other operations raise `Refused`.
+    of the mask that it represents, and can be moved, copied and sliced along rows, or along keys from the first. Its
+    only head, `mask[:, 0]`, is a tensor of booleans, which indexers of sparse attention read. All other operations
+    raise `Refused`.
     """
 
     ndim = 4
@@ -106,12 +107,21 @@ class LazyMask:
         devices = [part for part in named if isinstance(part, torch.device | str)]
         return LazyMask(self.rule, tuple(self.shape), self.query_start, *devices[:1]) if devices else self
 
-    def __getitem__(self, index) -> LazyMask:
+    def _of_the_head(self) -> torch.Tensor:
+        """(B, Q, K) booleans."""
+        B, _, Q, K = self.shape
+        places = np.ogrid[:B, :1, self.query_start : self.query_start + Q, :K]
+        allowed = evaluate(self.rule, dict(zip(("batch", "head", "query", "key"), places)))
+        return torch.from_numpy(np.broadcast_to(allowed, (B, 1, Q, K))[:, 0].copy()).to(self.device)
+
+    def __getitem__(self, index) -> Any:
         index = index if isinstance(index, tuple) else (index,)
         if Ellipsis in [part for part in index if not isinstance(part, torch.Tensor)]:
             axis = index.index(Ellipsis)
             index = index[:axis] + (slice(None),) * (5 - len(index)) + index[axis + 1 :]
         index += (slice(None),) * (4 - len(index))
+        if index == (slice(None), 0, slice(None), slice(None)):
+            return self._of_the_head()
         if len(index) != 4 or not all(isinstance(part, slice) for part in index):
             raise _refusal(f"mask[{index}]")
         cuts = [range(*part.indices(size)) for part, size in zip(index, self.shape, strict=True)]

@@ -27,8 +27,8 @@ FIXED = (
         for array in ("q", "k", "v", "out", "k_scales", "v_scales")
         for part in ("", "_batch", "_head", "_row", "_depth")
     ),
-    "lse", "top", "total", "lost", "heads", "group", "rows", "Q", "K", "score_factor", "exponent", "unit", "start",
-    "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
+    "lse", "top", "total", "lost", "heads", "group", "same", "rows", "Q", "K", "score_factor", "exponent", "unit",
+    "start", "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
     "sinks", "sink_count", "pieces", "parts", "left", "pages", "pages_batch", "page",
     "dropout_seed", "dropout_threshold", "dropout_scale", "dropout_batch", "dropout_head",
     "first_piece",

@@ -136,7 +136,7 @@ class Tile:
         """
         code, arg = self.code, self.arg
         self.batch, self.count = b, count
-        g = h if self.spec.folded else code.sdiv(h, arg["group"])
+        g = code.sdiv(h, arg["same"] if self.spec.folded else arg["group"])
         h = code.mul(h, arg["group"]) if self.spec.folded else h
         self.base = {}
         for name in self.arrays:
