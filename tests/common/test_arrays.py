@@ -109,19 +109,6 @@ def test_arrays_of_jax(function):
     assert np.array_equal(found, expected)
 
 
-def test_tracers_of_jax():
-    """`jit` and `grad` of JAX hand over tracers, which have no `.cpu()`."""
-    import jax
-
-    q, k, v = map(jax.numpy.asarray, arrays(0))
-    for transformed in (
-        lambda: jax.jit(rg.attention)(q, k, v),
-        lambda: jax.grad(lambda each: rg.attention(each, k, v).sum())(q),
-    ):
-        with refusing(r"a tracer of JAX[\s\S]*jax\.pure_callback"):
-            transformed()
-
-
 def test_fixes_fit_what_was_given():
     """No `.cpu()` or `.astype` for what has none."""
     for each in (Unknown(), "a", {"a": 1}, [[1.0], [1.0, 2.0]], np.array(["a", "b"])):

@@ -6,6 +6,7 @@ from typing import Any, Never, SupportsFloat, SupportsIndex
 
 import numpy as np
 
+from ..common.arrays import traced_by_jax
 from ..common.call_hooks import compiling, intercepted, watched
 from ..common.compiled import outside_programs
 from ..common.public import ArrayLike, ArrayT, Engine, Index
@@ -84,8 +85,7 @@ def attention(
     found = None if compiling() else attend(q, k, v, *given, engine)
     if found is not None:
         return found
-    call = _recorded if _is_recorded(q) else _call
-    return call(q, k, v, Arguments(*given), engine)[0]
+    return _way(q, k, v, mask, score, sinks)(q, k, v, Arguments(*given), engine)[0]
 
 
 @without_unknown
@@ -141,8 +141,7 @@ def attention_with_lse(
     if unknown:
         reject_unknown(attention_with_lse, unknown)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
-    call = _recorded if _is_recorded(q) else _call
-    return call(q, k, v, arguments, engine, lse=True)
+    return _way(q, k, v, mask, score, sinks)(q, k, v, arguments, engine, lse=True)
 
 
 @outside_programs
@@ -202,6 +201,20 @@ def attention_weights(
 @watched("regard.attention")
 def _call(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:
     return dispatch.attend(q, k, v, arguments, engine, lse=lse, autograd=_AUTOGRAD)
+
+
+def _way(q: Any, *others: Any) -> Any:
+    """How the call is made: now, or recorded by a program of torch or of JAX."""
+    if _is_recorded(q):
+        return _recorded
+    return _called_back if traced_by_jax(q, *others) else _call
+
+
+def _called_back(*call, lse: bool = False) -> Any:
+    """The call as a callback of a program of JAX."""
+    from .jax_callback import called_back
+
+    return called_back(*call, lse=lse)
 
 
 def _is_recorded(q: Any) -> bool:

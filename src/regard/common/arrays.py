@@ -45,9 +45,12 @@ def read_array(array, where: str) -> np.ndarray:
 def _unreadable(where: str, array: Any, given: str) -> Refused:
     """The refusal of what has no numbers here, and how to get there from what it is."""
     expected = "numbers in CPU memory, of a NumPy dtype"
-    if any(base.__module__.startswith("jax.") and base.__name__ == "Tracer" for base in type(array).__mro__):
+    if traced_by_jax(array):
         given, expected = "a tracer of JAX, inside jit, grad or vmap", "an array that has numbers"
-        fix = "call regard outside the transformed function, or in it through jax.pure_callback"
+        fix = (
+            "in programs of JAX call attention or attention_with_lse, and pass such arrays as q, k, v, mask=, score=, "
+        )
+        fix += "sinks= or query_start=, or call regard outside of them"
     elif is_tensor(array) and _is_transformed(array):
         given, expected = (
             "a tensor of torch.func, which has no numbers",
@@ -178,14 +181,24 @@ def _is_kind_of_tensor(kind: type) -> bool:
     return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in kind.__mro__)
 
 
+def traced_by_jax(*values) -> bool:
+    """Whether one of them is an array of a program of JAX, which has no numbers yet."""
+    kinds: list[Any] = [type(value) for value in values]
+    return any(map(_is_kind_of_tracer, kinds))
+
+
+@functools.lru_cache(1024)
+def _is_kind_of_tracer(kind: type) -> bool:
+    return any(base.__module__.startswith("jax.") and base.__name__ == "Tracer" for base in kind.__mro__)
+
+
 def like(given, found):
-    """The result in the type of `given`: a NumPy array, a tensor that shares its memory, or an array of JAX."""
+    """The result in the type of `given`: a NumPy array, a tensor that shares its memory, or an array of another library
+    that follows the array API standard, such as JAX.
+    """
     if isinstance(given, np.ndarray) or not isinstance(found, np.ndarray):
         return found
     if is_tensor(given):
         return as_tensor(found)
-    if type(given).__module__.startswith("jax"):
-        import jax
-
-        return jax.numpy.asarray(found)
-    return found
+    namespace = getattr(given, "__array_namespace__", None)
+    return found if namespace is None else namespace().asarray(found)
