@@ -201,6 +201,13 @@ def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.n
     return interruptible(_is_long(problem), reference.push_forward, problem, tangents)
 
 
+def second(problem: Problem, along: Tangents, dout: np.ndarray, dlse: np.ndarray | None):
+    """How gradients change in a direction, by the reference engine: `reference.second.Second`, float64."""
+    from .reference.second import second
+
+    return interruptible(_is_long(problem), second, problem, along, dout, dlse)
+
+
 # ---- partial results -------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """Dispatch: selects the CPU or the device implementation of a call.
 
 Tensors on another device are computed by gpu/entry.py, everything else by cpu.py. Both define the same four functions
-and choose an engine for each call. `solve`, `keep`, `pull_back` and `push_forward` compute a checked problem on the
-CPU, and `attend_partly`, `merge_states` and `divide` partial results.
+and choose an engine for each call. `solve`, `keep`, `pull_back`, `push_forward` and `second` compute a checked problem
+on the CPU, and `attend_partly`, `merge_states` and `divide` partial results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..common.arrays import elsewhere
 from ..language.checks.arguments import Arguments
 from . import cpu
 from .choice import Explained, choose, why_not
-from .cpu import Saved, attend_partly, divide, keep, measured, merge_states, pull_back, push_forward, solve
+from .cpu import Saved, attend_partly, divide, keep, measured, merge_states, pull_back, push_forward, second, solve
 from .fast_path import Autograd
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "merge_states",
     "pull_back",
     "push_forward",
+    "second",
     "solve",
     "statistics",
     "weights",

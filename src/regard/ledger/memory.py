@@ -65,14 +65,14 @@ def _cached(made: Subject, found: Pass) -> Iterator[int]:
     """Bytes of the keys and values that each call's layer keeps: (D + E) · G · tokens of each sequence; a window w
     keeps the w − 1 that the next token sees.
 
-    With latent attention, a layer keeps one row of kv_lora_rank + qk_rope_head_dim numbers for each token. What an
-    encoder computes is not kept, nor are keys that another layer has.
+    With latent attention, a layer keeps one row of kv_lora_rank + qk_rope_head_dim numbers for each token, and with an
+    indexer one more. What an encoder computes is not kept, nor are keys that another layer has.
     """
     text = made.text
     window = None if getattr(text, "layer_types", None) else getattr(text, "sliding_window", None)
     own = vars(text) if text is not None else {}  # a field that differs between layers cannot be read as an attribute
-    latent, rotary = own.get("kv_lora_rank"), own.get("qk_rope_head_dim")
     calls = [(path, made.model.get_submodule(path), call) for path, call in found.attention]
+    by_layer = any(hasattr(module, "kv_lora_rank") for _, module, _ in calls)
     numbered = any(hasattr(module, "layer_idx") for _, module, _ in calls)
     for path, module, call in calls:
         encodes = getattr(made.config, "is_encoder_decoder", False) and "encoder" in path and "decoder" not in path
@@ -83,8 +83,10 @@ def _cached(made: Subject, found: Pass) -> Iterator[int]:
         heads = getattr(module, "num_key_value_heads", 0)
         repeated = isinstance(heads, int) and heads > 0 and call.key_heads % heads == 0  # after they were kept
         numbers = (heads if repeated else call.key_heads) * (call.depth + call.value_depth)
-        if latent and rotary:
-            numbers = latent + rotary
+        fields = vars(module) if by_layer else own
+        if fields.get("kv_lora_rank") and fields.get("qk_rope_head_dim"):
+            numbers = fields["kv_lora_rank"] + fields["qk_rope_head_dim"]
+        numbers += getattr(getattr(module, "indexer", None), "head_dim", 0)  # its keys, which all heads share
         most = window - 1 if isinstance(window, int) else call.keys  # transformers' cache reads the configuration
         yield call.batch * numbers * min(kept(call), most) * call.itemsize
 

@@ -6,6 +6,7 @@ device, or notice that one was changed in place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,9 +21,11 @@ from ...language.expr import Expr, Table
 from ...language.problem import Problem
 from ...language.rule_text import read
 from ...language.tree.writing import operand, write
-from .operator import forward_of, gradients, once
+from .derivative import Twice, differentiable
+from .operator import forward_of, gradients
 
 NOTHING = np.empty(0)
+NEEDS = True, True, True, False  # q, k, v and no sinks
 
 
 class Call(NamedTuple):
@@ -90,7 +93,13 @@ class _Eager(torch.autograd.Function):
             return gradients(call.over(*tensors[:4], tensors[4:]), call.engine, needs, passed, tensors)
 
         given = dout, dsums, out, sums, lost, *tensors
-        found = iter(once(work, *given) if torch.is_grad_enabled() else work(*given))
+        if torch.is_grad_enabled():
+            over = Twice(
+                lambda _, held: (call.over(*held[:4], held[4:]), call.engine), needs, 5, 0, gradients, forward_of
+            )
+            found = iter(differentiable(work, over, *given))
+        else:
+            found = iter(work(*given))
         return None, None, *(next(found) if needed else None for needed in needs)
 
 
@@ -110,7 +119,23 @@ class _Again(torch.autograd.Function):
         saved = ctx.saved_tensors  # read once: a checkpoint computes them again each time
         given, tensors = saved[:count], (*saved[count:], dout)
         if torch.is_grad_enabled():
-            found = once(lambda *tensors: _checked(kind, given, tensors), *tensors)
+            q, k, v, out, sums, *lost = tensors[:-1]
+            called = Twice(
+                lambda _, held: (kind.problem(*held[:3], *given), kind.engine), NEEDS, 5, 0, gradients, forward_of
+            )
+            found: Sequence = differentiable(
+                lambda *_: _checked(kind, given, tensors),
+                called,
+                dout,
+                None,
+                out,
+                sums,
+                *(lost or [None]),
+                q,
+                k,
+                v,
+                None,
+            )
         else:
             found = fast_path.pull_back(kind, given, *tensors) or _checked(kind, given, tensors)
         return None, *(part if needed else None for part, needed in zip(found, needs, strict=True)), *[None] * count
@@ -120,7 +145,7 @@ def _checked(kind: Kind, given: tuple, tensors: tuple) -> list[torch.Tensor]:
     """The gradients of q, k and v; the next call with such tensors need not be checked."""
     (q, k, v, out, sums, *_), problem = tensors, kind.problem(*tensors[:3], *given)
     passed = tensors[-1], None, out, sums, tensors[5]
-    found = gradients(problem, kind.engine, (True, True, True, False), passed, (q, k, v, None))
+    found = gradients(problem, kind.engine, NEEDS, passed, (q, k, v, None))
     fast_path.learn(kind, problem, given, *tensors)
     return found
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
 from torch.autograd import forward_ad
 
 from ...common.arrays import as_tensor, read_array
@@ -24,6 +23,7 @@ from ...language.checks.arguments import Arguments
 from ...language.problem import Problem, Tangents
 from ...language.rule_text import read
 from ..backward import fitted, learned
+from .derivative import Twice, differentiable, one_by_one
 
 library = torch.library.Library("regard", "DEF")
 _ARGUMENTS = (
@@ -304,7 +304,7 @@ class _Attention(torch.autograd.Function):
         *given, out, sums, lost = ctx.saved_tensors
         needs = list(ctx.needs_input_grad[FIXED:])
         work = functools.partial(_pull_back, needs, ctx.rest)
-        found = iter(_differentiable_once()(work, dout, dsums, out, sums, lost, *given))
+        found = iter(differentiable(work, _twice(needs, ctx.rest, 5), dout, dsums, out, sums, lost, *given))
         return *[None] * FIXED, *(next(found) if needed else None for needed in needs)
 
     @staticmethod
@@ -315,35 +315,11 @@ class _Attention(torch.autograd.Function):
             for tangent, tensor in zip(tangents[FIXED:], tensors, strict=True)
         ]
         work = functools.partial(_push_forward, len(tensors), ctx.rest)
-        return *_differentiable_once()(work, *given, *ctx.saved_tensors), None
+        return *differentiable(work, _twice(None, ctx.rest, len(tensors)), *given, *ctx.saved_tensors), None
 
     @staticmethod
     def vmap(info, dims, *given):
-        return _one_by_one(_Attention, info.batch_size, dims, given)
-
-
-class _Once(torch.autograd.Function):
-    """A derivative, which is not differentiable itself: work(…) returns tensors."""
-
-    @staticmethod
-    def forward(work, *tensors):
-        return tuple(work(*tensors))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise _second_derivative()
-
-    @staticmethod
-    def jvp(ctx, *_):
-        raise _second_derivative()
-
-    @staticmethod
-    def vmap(info, dims, *given):
-        return _one_by_one(_Once, info.batch_size, dims, given)
+        return one_by_one(_Attention, info.batch_size, dims, given)
 
 
 @contextlib.contextmanager
@@ -353,38 +329,21 @@ def below_autograd():
         yield
 
 
-def _second_derivative():
-    return refuse(
-        "attention",
-        "second derivatives are not supported",
-        "the derivative of a derivative of attention",
-        "first derivatives",
-        "differentiate once (create_graph=False), or use torch's own attention for this step",
-    )
-
-
-def _one_by_one(step, count: int, dims, given):
-    """torch.vmap: the step runs for each entry separately, so that any operand may differ between entries."""
-    parts, form = pytree.tree_flatten(given)
-    along = pytree.tree_leaves(dims)
-
-    def entry(number: int):
-        chosen = [part if axis is None else part.select(axis, number) for part, axis in zip(parts, along, strict=True)]
-        return step.apply(*pytree.tree_unflatten(chosen, form))
-
-    found = tuple(map(torch.stack, zip(*map(entry, range(count)), strict=True)))
-    return found, (0,) * len(found)
-
-
 # Function.apply also binds default arguments. `forward` has none, and binding takes longer than the rest of `apply`.
-_apply, once = (super(torch.autograd.Function, each).apply for each in (_Attention, _Once))
+_apply = super(torch.autograd.Function, _Attention).apply
 _forward = torch.ops.regard.attention.default
 _backward = torch.ops.regard.attention_backward.default
 _tangent = torch.ops.regard.attention_tangent.default
 
 
-def _differentiable_once():
-    return _Once.apply if torch._C._are_functorch_transforms_active() else once
+def _twice(needs: Sequence[bool] | None, rest: Sequence[Any], before: int) -> Twice:
+    """How a derivative of the operator is differentiated again."""
+
+    def problem(numbers, tensors) -> tuple[Problem, str]:
+        call = Operands.joined(numbers, rest, tensors)
+        return call.problem, call.engine
+
+    return Twice(problem, needs, before, NUMBERS, gradients, forward_of)
 
 
 def _pull_back(needs, rest, *given):
@@ -409,13 +368,14 @@ def _of_autograd(*given):
 def _backward_of_autograd(*given):
     (*passed, needs), call = given[:6], Operands(*given[6:])
     work = functools.partial(_pull_back, needs, call.rest)
-    return list(once(work, *passed, *call.numbers, *call.tensors))
+    return list(differentiable(work, _twice(needs, call.rest, 5), *passed, *call.numbers, *call.tensors))
 
 
 def _tangent_of_autograd(tangents, *given):
     call = Operands(*given)
     work = functools.partial(_push_forward, len(call.tensors), call.rest)
-    return once(work, *tangents, *call.numbers, *call.tensors)
+    twice = _twice(None, call.rest, len(call.tensors))
+    return differentiable(work, twice, *tangents, *call.numbers, *call.tensors)
 
 
 library.impl("attention", _of_autograd, "Autograd")
