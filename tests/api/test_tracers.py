@@ -6,6 +6,7 @@ import gc
 import warnings
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -165,28 +166,75 @@ def test_jacobians():
         torch.testing.assert_close([each[sample] for each in forward], [*reverse], rtol=1e-10, atol=1e-12)
 
 
-SECOND = {
-    "hessian": lambda f, q: torch.func.hessian(f)(q),
-    "reverse of forward": lambda f, q: torch.func.grad(lambda q: torch.func.jvp(f, (q,), (q,))[1])(q),
-    "forward of forward": lambda f, q: torch.func.jvp(lambda q: torch.func.jvp(f, (q,), (q,))[1], (q,), (q,)),
-    "create_graph": lambda f, q: _twice(f, q),
-}
-
-
 def _twice(f, q):
     q = q.clone().requires_grad_()
     (slope,) = torch.autograd.grad(f(q), q, create_graph=True)
-    return torch.autograd.grad(slope.sum(), q)
+    return torch.autograd.grad(slope.square().sum(), q)[0]
+
+
+SECOND = {
+    "hessian": lambda f, q: torch.func.hessian(f)(q),
+    "reverse of forward": lambda f, q: torch.func.grad(lambda q: torch.func.jvp(f, (q,), (q * 0 + 2,))[1])(q),
+    "forward of reverse": lambda f, q: torch.func.jvp(torch.func.grad(f), (q,), (q,))[1],
+    "reverse of reverse": lambda f, q: torch.func.grad(lambda q: torch.func.grad(f)(q).square().sum())(q),
+    "create_graph": _twice,
+    "hvp": lambda f, q: torch.autograd.functional.hvp(f, q, q * 2)[1],
+}
 
 
 @pytest.mark.parametrize("way", SECOND)
-def test_second_derivatives_raise(way):
-    """There are none, and that is said."""
-    q, k, v = tensors()
-    fix = r"differentiate once \(create_graph=False\), or use torch's own attention for this step"
+def test_second_derivatives(way):
+    """Those of the same computation by operations of torch."""
+    q, k, v = (each[:1, :2, :3] for each in tensors(dtype=torch.float64))
+    allowed = torch.ones(3, k.shape[2], dtype=torch.bool).tril(k.shape[2] - 3)
 
-    with refusing(rf"second derivatives are not supported(.|\n)*{fix}"):
-        SECOND[way](lambda q: rg.attention(q, k, v).sum(), q)
+    def ours(q):
+        return rg.attention(q, k, v, mask=rg.causal(), score=rg.softcap(2.0)).square().sum()
+
+    def theirs(q):
+        scores = 2 * torch.tanh(q @ k.mT / D**0.5 / 2)
+        return (scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v).square().sum()
+
+    torch.testing.assert_close(SECOND[way](ours, q), SECOND[way](theirs, q), rtol=1e-8, atol=1e-10)
+
+
+SMALL = {
+    "plain": rg.attention,
+    "grouped heads, and lse": lambda *qkv: rg.attention_with_lse(*qkv, mask=rg.window(3), sinks=np.ones(2)),
+    "a bias": lambda *qkv: rg.attention(*qkv, score=np.linspace(-1, 1, 12).reshape(3, 4)),
+}
+
+
+@pytest.mark.parametrize("call", SMALL.values(), ids=SMALL)
+def test_gradients_of_gradients_are_slopes(call):
+    """torch.autograd.gradgradcheck: of q, k, v and of the gradient of the output, also in repeated calls."""
+    given = (
+        torch.randn(1, heads, rows, 2, dtype=torch.float64, requires_grad=True)
+        for heads, rows in ((2, 3), (1, 4), (1, 4))
+    )
+    given = tuple(given)
+    for _ in range(2):
+        assert torch.autograd.gradgradcheck(call, given)
+
+
+REFUSED = {
+    "of sinks, or of tensors that rules read": lambda q, k, v: _twice(
+        lambda bias: rg.attention(q, k, v, score=bias).square().sum(), torch.ones(q.shape[2], k.shape[2])
+    ),
+    "a forward-mode derivative in forward mode": lambda q, k, v: torch.func.jvp(
+        lambda q: torch.func.jvp(lambda q: rg.attention(q, k, v), (q,), (q,))[1], (q,), (q,)
+    ),
+    "third derivatives are not supported": lambda q, k, v: _twice(
+        lambda q: torch.autograd.grad(rg.attention(q, k, v).square().sum(), q, create_graph=True)[0].square().sum(), q
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_other_derivatives_are_refused(words):
+    """And are never zeros."""
+    with refusing(words):
+        REFUSED[words](*tensors())
 
 
 def test_what_has_no_tangent_is_refused():

@@ -25,6 +25,7 @@ from ...language.expr import score as the_score
 from ...language.problem import Gradients, Problem, Tangents
 
 ROWS, KEYS = 64, 2048  # of a block in `weights`: half a megabyte per head, and enough work per NumPy call
+ROOM = 1 << 20  # numbers of the matrix of some rows in derivatives, so that it stays in a cache
 
 
 class Denominator(NamedTuple):
@@ -138,7 +139,7 @@ def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.n
     v_BHKE = per_query_head(problem, problem.v)
     dv_BHKE = None if tangents.v is None else per_query_head(problem, tangents.v)
     with np.errstate(all="ignore"):
-        for some in blocks(Q, ROWS):
+        for some in blocks(Q, rows_at_a_time(problem)):
             rows = np.arange(Q)[some]
             s_BHRK, values = logits(problem, rows, np.arange(problem.dims["K"]))
             allowed_BHRK = s_BHRK != -np.inf
@@ -163,7 +164,7 @@ def _change(problem: Problem, tangents: Tangents, rows: np.ndarray, values) -> n
     partials = adjoints(score_rule(problem))
     found = np.zeros(values["score"].shape)
     if the_score in partials:
-        found = found + evaluate(partials[the_score], values) * _logit_change(problem, tangents, rows)
+        found = found + evaluate(partials[the_score], values) * logit_change(problem, tangents, rows)
     for leaf, partial in partials.items():
         if isinstance(leaf, Read) and leaf.table in tangents.tables:
             place = clamped(leaf.table, [evaluate(part, values) for part in leaf.index])
@@ -172,7 +173,7 @@ def _change(problem: Problem, tangents: Tangents, rows: np.ndarray, values) -> n
     return found
 
 
-def _logit_change(problem: Problem, tangents: Tangents, rows: np.ndarray) -> np.ndarray:
+def logit_change(problem: Problem, tangents: Tangents, rows: np.ndarray) -> np.ndarray:
     """scale · (dq kᵀ + q dkᵀ)."""
     found = np.zeros((1, 1, len(rows), problem.dims["K"]))
     for q, k in ((tangents.q, problem.k), (problem.q, tangents.k)):
@@ -273,6 +274,12 @@ def per_group(problem: Problem, dx_BHKD: np.ndarray) -> np.ndarray:
     H, G = problem.dims["H"], problem.dims["G"]
     B, _, K, depth = dx_BHKD.shape
     return dx_BHKD.reshape(B, G, H // max(G, 1), K, depth).sum(2)
+
+
+def rows_at_a_time(problem: Problem) -> int:
+    """Rows whose matrix of all heads stays in a cache; at least 4."""
+    B, H, K = (problem.dims[name] for name in "BHK")
+    return min(ROWS, max(4, ROOM // max(1, B * H * K)))
 
 
 def blocks(count: int, size: int) -> Iterator[slice]:

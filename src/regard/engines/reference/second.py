@@ -16,19 +16,19 @@ from ...language.analysis import adjoints, evaluate
 from ...language.expr import score as the_score
 from ...language.problem import Problem, Tangents
 from .attention import (
-    ROWS,
     blocks,
     denominator,
     left_over,
+    logit_change,
     logits,
     per_group,
     per_query_head,
+    rows_at_a_time,
     score_rule,
     shares,
     weighted_sum,
     with_sinks,
 )
-from .attention import _logit_change as logit_change
 
 
 class Second(NamedTuple):
@@ -61,7 +61,7 @@ def second(problem: Problem, along: Tangents, dout: np.ndarray, dlse: np.ndarray
     curve = None if slope is None else adjoints(slope).get(the_score)
     found = Second(*(np.zeros(shape) for shape in ((B, H, Q, D), (B, H, K, D), (B, H, K, E), (B, H, Q, E), (B, H, Q))))
     with np.errstate(all="ignore"):
-        for some in blocks(Q, ROWS):
+        for some in blocks(Q, rows_at_a_time(problem)):
             rows = np.arange(Q)[some]
             s_BHRK, values = logits(problem, rows, np.arange(K))
             allowed_BHRK = s_BHRK != -np.inf
