@@ -76,6 +76,9 @@ def test_a_mask_can_be_cut_but_not_computed_with():
     assert mask[..., 2:5, :].query_start == 2 and tuple(mask[..., 2:5, :].shape) == (1, 1, 3, 6)
     assert mask.contiguous() is mask and mask.to("cpu").rule is mask.rule and mask.to(torch.bool) is mask
     assert not hasattr(mask, "is_nested")
+    assert torch.equal(cut[:, 0], torch.ones(1, 2, 4, dtype=torch.bool)) and torch.equal(
+        mask[:, 0][0], torch.ones(6, 6).tril() > 0
+    )
     scores = torch.zeros(1, 1, 6, 6)
     for use in (
         lambda: scores + mask,
@@ -85,7 +88,7 @@ def test_a_mask_can_be_cut_but_not_computed_with():
         lambda: bool(mask),
         lambda: mask.float(),
         lambda: mask.to(torch.float32),
-        lambda: mask[:, 0],
+        lambda: mask[:, 1],
         lambda: mask[..., 1:],
         lambda: mask[:, :, ::2],
         lambda: mask[scores],
