@@ -76,6 +76,19 @@ def test_few_keys_are_copied():
     assert not weights[..., ~dense(indices, k.shape[2]).any((0, 1, 2))].any()
 
 
+def test_no_matrix_of_booleans_is_made():
+    """Neither forward nor backward, of arrays and of tensors."""
+    q, k = normal(1, 2, 6, 8), normal(1, 2, 600, 8)
+    mask = rg.selected_keys(np.arange(12).reshape(6, 2), query_start=594) & rg.causal()
+    for _ in range(2):
+        rg.attention(q, k, k, mask=mask)
+        rg.attention_backward(q, q, k, k, mask=mask)
+        tensors = [torch.from_numpy(each).requires_grad_() for each in (q, k)]
+        rg.attention(tensors[0], tensors[1], tensors[1], mask=mask).sum().backward()
+    (table,) = mask.tables
+    assert not any("array" in vars(each) for each in (table, *table.fit.values())) and table.fit
+
+
 def test_tensors_and_programs():
     """Of torch: gradients of q, k and v, and a compiled program in which the numbers of the keys are its input."""
     q, k, v = (torch.randn(1, 2, rows, 8, requires_grad=True) for rows in (6, 600, 600))
@@ -107,5 +120,6 @@ def test_what_does_not_fit():
     for indices in (np.zeros((4, 2)), np.zeros(4, int), np.zeros((4, 4), bool), np.zeros((0, 2), int)):
         with refusing("not the numbers of keys"):
             rg.selected_keys(indices)
-    assert not attend(mask=rg.selected_keys(np.full((4, 2), -1))).any()
+    for none in (np.full((4, 2), -1), np.zeros((4, 0), int)):
+        assert not attend(mask=rg.selected_keys(none)).any()
     assert np.array_equal(attend(mask=rg.selected_keys(np.zeros((1, 1), int)), query_start=3), k)

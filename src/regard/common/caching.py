@@ -61,7 +61,7 @@ class Memo(Generic[T]):
 
             held = tuple(
                 (lambda rule=rule: rule)
-                if all(table.frozen and table.array.nbytes <= HELD for table in read)
+                if all(table.frozen and table.memory.nbytes <= HELD for table in read)
                 else weakref.ref(rule, forget)
                 for rule, read in zip(rules, tables, strict=True)
             )

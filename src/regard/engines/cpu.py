@@ -157,7 +157,7 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
 
         parts = selected_keys.selection(problem) if found is None else None
         if parts is not None:
-            return Saved("selected", *selected_keys.keep(problem, parts, jit.keep))
+            return Saved(name, *selected_keys.keep(problem, parts, jit.keep))
         return Saved(name, *(jit.keep(problem) if found is None else jit.kept(problem, *found)))
     out, lse = solve(problem, name) if found is None else found
     return Saved(name, out, np.stack([lse] * 3))
@@ -178,16 +178,15 @@ def pull_back(
     if saved.engine == "jit":
         from . import jit
 
-        return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted, into)
-    assert into is None
-    if saved.engine == "selected":
-        from . import jit
+        parts = selected_keys.selection(problem) if into is None else None
+        if parts is None:
+            return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted, into)
 
         def of_piece(inner: Problem, kept: list, *rest) -> Gradients:
             return jit.pull_back(inner, jit.Saved(*kept), *rest)
 
-        parts = selected_keys.selection(problem)
         return selected_keys.pull_back(problem, parts, saved, dout, dlse, wanted=wanted, compute=of_piece)
+    assert into is None
     from .reference import attention as reference
 
     found = interruptible(_is_long(problem), reference.backward, problem, dout, dlse)

@@ -38,7 +38,7 @@ def selection(problem: Problem) -> tuple[Selected, list[Expr]] | None:
     H, G, Q, K = (problem.dims[name] for name in "HGQK")
     n, shared = limit.table.indices.shape[-1], H // G if limit.table.indices.shape[1] == 1 else 1
     copied, multiplied = (COPY, shared) if Q > 1 else (COPY_NEW, max(shared, STREAM))
-    if n * (copied + shared) >= K * multiplied:
+    if not n or n * (copied + shared) >= K * multiplied:
         return None
     return limit.table, [part for part in parts if part is not limit]
 
@@ -83,10 +83,11 @@ class Piece(NamedTuple):
 
 def pieces(problem: Problem, chosen: Selected, conditions: list[Expr]) -> Iterator[Piece]:
     """The call, some rows at a time."""
-    B, H, G, Q, D, E = (problem.dims[name] for name in "BHGQDE")
+    B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
     alone = chosen.indices.shape[1] > 1
     heads, n = H if alone else G, chosen.indices.shape[-1]
-    step = max(1, ROOM // max(1, B * heads * n * (D + E) * problem.dtype.itemsize))
+    copied, marked = heads * n * (D + E) * problem.dtype.itemsize, 4 * chosen.indices.shape[1] * K
+    step = max(1, ROOM // (B * max(copied, marked, 1)))
     for first in range(0, Q, step):
         rows = slice(first, min(first + step, Q))
         yield _piece(problem, chosen, conditions, rows, heads)
