@@ -25,7 +25,7 @@ BUDGET = {
         "top": 600,
     },
     "tests": {
-        "sum": 424_500
+        "sum": 424_760
     },  # of rules with vectors, selected keys, JAX and second derivatives, each against what it has to equal
 }
 
