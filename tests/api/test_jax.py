@@ -78,6 +78,8 @@ def test_vmap_and_scan():
     masks = jnp.stack([allowed, ~allowed])
     found = jax.vmap(lambda mask: rg.attention(q, k, v, mask=mask))(masks)
     close(found, jnp.stack([rg.attention(q, k, v, mask=mask) for mask in masks]))
+    starts = jax.jit(lambda start: rg.attention(q, k, v, mask=rg.causal(), query_start=start))(jnp.array([0, 2]))
+    close(starts, rg.attention(q, k, v, mask=rg.causal(), query_start=np.array([0, 2])))
     last, _ = jax.lax.scan(lambda carried, _: (rg.attention(carried, k, v), None), q, jnp.arange(3))
     close(last, rg.attention(rg.attention(rg.attention(q, k, v), k, v), k, v))
 
@@ -86,6 +88,8 @@ def test_what_does_not_fit_is_refused_while_the_program_is_traced():
     """With regard's own words, before anything is computed; other functions say what works in a program."""
     with refusing("q and k differ in depth"):
         jax.jit(lambda q: rg.attention(q, k[..., :4], v))(q)
+    with refusing("reshape"):
+        jax.grad(lambda number: rg.attention(q, k, v, score=number).sum())(1.0)
     with refusing("score="):
         jax.jit(lambda bias: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + rg.table(bias)[h, i, j]))(bias)
     with refusing("in programs of JAX call attention"):

@@ -117,9 +117,15 @@ def test_what_does_not_fit():
     for mask, start in ((rg.selected_keys(np.zeros((3, 1), int)), 0), (rg.selected_keys(np.zeros((4, 1), int)), 1)):
         with refusing("the selected keys are those of other rows"):
             attend(mask=mask, query_start=start)
-    for indices in (np.zeros((4, 2)), np.zeros(4, int), np.zeros((4, 4), bool), np.zeros((0, 2), int)):
+    for indices in (
+        np.zeros((4, 2)),
+        np.zeros(4, int),
+        np.zeros((4, 4), bool),
+        np.zeros((0, 2), int),
+        np.full((4, 1), 2**31),
+    ):
         with refusing("not the numbers of keys"):
             rg.selected_keys(indices)
-    for none in (np.full((4, 2), -1), np.zeros((4, 0), int)):
+    for none in (np.full((4, 2), -1), np.full((4, 1), -(2**40)), np.zeros((4, 0), int)):
         assert not attend(mask=rg.selected_keys(none)).any()
     assert np.array_equal(attend(mask=rg.selected_keys(np.zeros((1, 1), int)), query_start=3), k)

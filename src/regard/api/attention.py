@@ -85,7 +85,7 @@ def attention(
     found = None if compiling() else attend(q, k, v, *given, engine)
     if found is not None:
         return found
-    return _way(q, k, v, mask, score, sinks)(q, k, v, Arguments(*given), engine)[0]
+    return _way(q, k, v, mask, score, sinks, query_start)(q, k, v, Arguments(*given), engine)[0]
 
 
 @without_unknown
@@ -141,7 +141,7 @@ def attention_with_lse(
     if unknown:
         reject_unknown(attention_with_lse, unknown)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
-    return _way(q, k, v, mask, score, sinks)(q, k, v, arguments, engine, lse=True)
+    return _way(q, k, v, mask, score, sinks, query_start)(q, k, v, arguments, engine, lse=True)
 
 
 @outside_programs
@@ -212,9 +212,9 @@ def _way(q: Any, *others: Any) -> Any:
 
 def _called_back(*call, lse: bool = False) -> Any:
     """The call as a callback of a program of JAX."""
-    from .jax_callback import called_back
+    from .jax_callback import call_back
 
-    return called_back(*call, lse=lse)
+    return call_back(*call, lse=lse)
 
 
 def _is_recorded(q: Any) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..common.arrays import traced_by_jax
 from ..common.dtypes import real_of
+from ..common.errors import refuse
 from ..engines import dispatch
 from ..language.callables import as_mask, as_score
 from ..language.checks.arguments import Arguments
@@ -18,9 +19,9 @@ from .backward import attention_backward
 READ = ("mask", "score", "sinks", "query_start")  # arguments that may be arrays of the program
 
 
-def called_back(q: Any, k: Any, v: Any, arguments: Arguments, engine: Any, *, lse: bool = False) -> tuple[Any, ...]:
-    """(out,) or (out, lse) of a call whose arrays have no numbers yet. The program copies nothing on a CPU; gradients
-    are those of q, k, v, and of score and sinks that are arrays.
+def call_back(q: Any, k: Any, v: Any, arguments: Arguments, engine: Any, *, lse: bool = False) -> tuple[Any, ...]:
+    """(out,) or (out, lse) of a call whose arrays have no numbers yet. Gradients are those of q, k, v, and of score and
+    sinks that are arrays.
     """
     import jax
 
@@ -45,7 +46,7 @@ def called_back(q: Any, k: Any, v: Any, arguments: Arguments, engine: Any, *, ls
         (q, k, v), rules = given(arrays)
         known: dict[str, Any] = {"out": np.asarray(out), "lse": np.asarray(sums), "dlse": np.asarray(dlse)}
         found = attention_backward(np.asarray(dout), q, k, v, **known, engine=engine, **rules._asdict())
-        parts = {"score": found.tables.get(table(rules.score)) if "score" in names else None, "sinks": found.sinks}
+        parts = {"score": found.tables[table(rules.score)] if "score" in names else None, "sinks": found.sinks}
         by_name = [found.q, found.k, found.v, *(parts.get(name) for name in names)]
         return tuple([np.asarray(by_name[each], arrays[each].dtype) for each in slopes])
 
@@ -71,6 +72,15 @@ def called_back(q: Any, k: Any, v: Any, arguments: Arguments, engine: Any, *, ls
 def _check(given: dict[str, Any], arguments: Arguments, *qkv) -> None:
     """Raises `Refused` while the program is traced, not when it runs. given: arrays of the program by name."""
 
+    if "score" in given and given["score"].ndim == 0:
+        raise refuse(
+            "attention",
+            "a score is a number of the program",
+            "score= without axes",
+            "an array, whose gradient regard computes",
+            "give it axes: score=jnp.reshape(x, (1, 1))",
+        )
+
     def without_numbers(array) -> np.ndarray:
         return np.broadcast_to(np.zeros((), np.dtype(array.dtype)), array.shape)
 
@@ -82,6 +92,6 @@ def _check(given: dict[str, Any], arguments: Arguments, *qkv) -> None:
 def _of_any_batch(arguments: Arguments) -> bool:
     """Whether further batch entries before those of the call change nothing: no rule counts them."""
     rules = [rule for rule in (as_mask(arguments.mask), as_score(arguments.score)) if isinstance(rule, Expr)]
-    counted = arguments.dropout or arguments.batch_start is not None or np.ndim(arguments.query_start or 0)
-    arrays = any(table.array.ndim > 3 for rule in rules for table in rule.tables)
+    counted = arguments.dropout or arguments.batch_start is not None or np.ndim(arguments.query_start)
+    arrays = any(len(table.shape) > 3 for rule in rules for table in rule.tables)
     return not counted and not arrays and not any(node is batch for node in walk(*rules))

@@ -67,7 +67,7 @@ class Piece(NamedTuple):
     rows: slice
     places: np.ndarray
 
-    def taken(self, array: np.ndarray) -> np.ndarray:
+    def take(self, array: np.ndarray) -> np.ndarray:
         """(B, H, Q, …) of the call as that of the problem."""
         _, heads, shared, _ = self.problem.q.shape
         some = array[:, :, self.rows]
@@ -94,7 +94,7 @@ def pieces(problem: Problem, chosen: Selected, conditions: list[Expr]) -> Iterat
 
 
 def _piece(problem: Problem, chosen: Selected, conditions: list[Expr], rows: slice, heads: int) -> Piece:
-    from .jit.gather import gathered
+    from .jit.gather import gather
 
     B, H, K, E = (problem.dims[name] for name in "BHKE")
     R, n, shared = rows.stop - rows.start, chosen.indices.shape[-1], H // heads
@@ -102,23 +102,21 @@ def _piece(problem: Problem, chosen: Selected, conditions: list[Expr], rows: sli
     places = np.broadcast_to(some, (B, some.shape[1], R, n)).swapaxes(1, 2).reshape(B * R, -1, n)
     places = np.where(places < 0, K, places)
     places = np.where(_repeated(places, K + 1), K, places)
-    entry, position = (
-        np.repeat(np.arange(B), R),
-        (problem.query_start[:, None] + np.arange(rows.start, rows.stop)).ravel(),
-    )
+    entry = np.repeat(np.arange(B), R)
+    position = (problem.query_start[:, None] + np.arange(rows.start, rows.stop)).ravel()
     valid = (places < K)[:, :, None]
     for condition in conditions:
         of_head = np.arange(H).reshape(heads, shared, 1)
         where = {"batch": entry[:, None, None, None], "head": of_head, "query": position[:, None, None, None]}
         valid = valid & evaluate(condition, where | {"key": places[:, :, None]})
     key_at = np.ascontiguousarray(np.where(places < K, places, 0), np.int32)
-    k = gathered(problem.k, key_at, R)
+    k = gather(problem.k, key_at, R)
     inside = _inside(problem.v, problem.k)
-    v = gathered(problem.v, key_at, R) if inside is None else k[..., inside : inside + E]
+    v = gather(problem.v, key_at, R) if inside is None else k[..., inside : inside + E]
     score = problem.score
     if score is not None:
         before: dict[Expr, Expr] = {
-            batch: batch // R if B > 1 else 0 * batch,
+            batch: batch // R if B > 1 else Const(0),
             head: head if heads == H else head * shared + query,
             query: frozen_table(position, "position")[batch],
             key: frozen_table(key_at, "key")[batch, head if places.shape[1] > 1 else 0, key],
@@ -141,7 +139,7 @@ def _piece(problem: Problem, chosen: Selected, conditions: list[Expr], rows: sli
     )
     shape = np.empty((B * R, heads, shared, 0))
     piece = Piece(replace(inner, q=shape), rows, places)
-    return piece._replace(problem=replace(inner, q=piece.taken(problem.q)))
+    return piece._replace(problem=replace(inner, q=piece.take(problem.q)))
 
 
 def _inside(values: np.ndarray, keys: np.ndarray) -> int | None:
@@ -193,9 +191,9 @@ def pull_back(problem: Problem, parts, saved, dout, dlse, *, wanted: list[Table]
     for piece in pieces(problem, *parts):
         inner, places = piece.problem, piece.places
         into = tuple(np.zeros(array.shape, problem.real) for array in (inner.k, inner.v))
-        kept: list[Any] = [piece.taken(saved.out), np.stack([piece.taken(each) for each in saved.sums])]
-        kept.append(None if saved.lost is None else piece.taken(saved.lost))
-        found = compute(inner, kept, piece.taken(dout), None if dlse is None else piece.taken(dlse), wanted, into)
+        kept: list[Any] = [piece.take(saved.out), np.stack([piece.take(each) for each in saved.sums])]
+        kept.append(None if saved.lost is None else piece.take(saved.lost))
+        found = compute(inner, kept, piece.take(dout), None if dlse is None else piece.take(dlse), wanted, into)
         piece.put(found.q, dq)
         for table in wanted:
             tables[table] += found.tables[table]

@@ -39,7 +39,7 @@ def _axes(x, axis, name: str) -> list[int]:
     return sorted({each % count for each in given})
 
 
-def _reduced(name: str, combine: Callable[[Any, Any], Any], kinds: dict[str, str]):
+def _reduction(name: str, combine: Callable[[Any, Any], Any], kinds: dict[str, str]):
     """The function with this name: x.sum(-1), torch.sum(x, dim=-1), np.sum(x, axis=-1). kinds: what elements of a kind
     are converted to before.
     """
@@ -60,8 +60,8 @@ def _reduced(name: str, combine: Callable[[Any, Any], Any], kinds: dict[str, str
 
 _NUMBERS = {"bool": "int"}
 _CONDITIONS = {"int": "bool", "float": "bool"}
-_sum = _reduced("sum", operator.add, _NUMBERS)
-_amax, _amin = _reduced("amax", maximum, _NUMBERS), _reduced("amin", minimum, _NUMBERS)
+_sum = _reduction("sum", operator.add, _NUMBERS)
+_amax, _amin = _reduction("amax", maximum, _NUMBERS), _reduction("amin", minimum, _NUMBERS)
 
 
 def _mean(x, dim=None, keepdim=False, *, axis=None, keepdims=False) -> Any:
@@ -115,7 +115,7 @@ def _product(x, y) -> Any:
     return vector(found if isinstance(found, np.ndarray) else elements_of(found))
 
 
-def _unbound(x, dim=0) -> tuple:
+def _unbind(x, dim=0) -> tuple:
     return tuple(
         elementwise(lambda part: part, part) for part in np.moveaxis(elements_of(x), _axes(x, dim, "unbind")[0], 0)
     )
@@ -124,17 +124,17 @@ def _unbound(x, dim=0) -> tuple:
 _REDUCTIONS: dict[str, Callable] = {
     "sum": _sum,
     "mean": _mean,
-    "prod": _reduced("prod", operator.mul, _NUMBERS),
+    "prod": _reduction("prod", operator.mul, _NUMBERS),
     "amax": _amax,
     "amin": _amin,
     "max": _extreme("max", maximum, _amax),
     "min": _extreme("min", minimum, _amin),
-    "any": _reduced("any", operator.or_, _CONDITIONS),
-    "all": _reduced("all", operator.and_, _CONDITIONS),
+    "any": _reduction("any", operator.or_, _CONDITIONS),
+    "all": _reduction("all", operator.and_, _CONDITIONS),
     "norm": _norm,
     "dot": _product,
     "matmul": _product,
-    "unbind": _unbound,
+    "unbind": _unbind,
 }
 METHODS.update(_REDUCTIONS)
 SPELLINGS.update(

@@ -10,7 +10,7 @@ import numpy as np
 from ..common.arrays import read_array
 from ..common.errors import Reason, refuse
 from ..common.public import ArrayLike
-from .checks.numbers import frozen, integers, whole
+from .checks.numbers import LIMIT, frozen, integers, whole
 from .expr import Expr, Op, Read, Table, batch, fold, head, key, query
 from .functions import minimum
 from .tree.interning import name_of_array
@@ -115,8 +115,8 @@ def selected_keys(indices: ArrayLike, query_start: SupportsIndex | ArrayLike | N
         A condition.
 
     Raises:
-        Refused: indices are not integers, or have fewer than two or more than four axes; in the call, other rows than
-            those of the call.
+        Refused: indices are not integers, or have fewer than two or more than four axes; in the call, keys that do not
+            exist, or other rows than those of the call.
 
     Source:
         DeepSeek-AI 2025 (sparse attention with an indexer); Yuan et al. 2025; Lu et al. 2025 (routers of blocks).
@@ -131,12 +131,13 @@ def selected_keys(indices: ArrayLike, query_start: SupportsIndex | ArrayLike | N
                [0. , 0.4, 0.6]], dtype=float32)
     """
     numbers = read_array(indices, "selected_keys")
-    if not 2 <= numbers.ndim <= 4 or numbers.dtype.kind not in "iu" or 0 in numbers.shape[:-1]:
+    fits = 2 <= numbers.ndim <= 4 and numbers.dtype.kind in "iu" and 0 not in numbers.shape[:-1]
+    if not fits or numbers.max(initial=0) >= LIMIT:
         raise refuse(
             "selected_keys",
             "not the numbers of keys",
             f"{numbers.dtype} {list(numbers.shape)}",
-            "integers (…, heads, rows, n), one list of keys for each row",
+            "integers below 2**31, (…, heads, rows, n), one list of keys for each row",
             "pass booleans (…, rows, keys) as mask=…; add an axis for heads to (B, Q, n): indices[:, None]",
         )
     if query_start is None:
@@ -145,7 +146,9 @@ def selected_keys(indices: ArrayLike, query_start: SupportsIndex | ArrayLike | N
         start = integers(query_start, "selected_keys", (1,))
     else:
         start = np.array(whole(query_start, "selected_keys", "query_start"))
-    four = np.array(numbers.reshape((1,) * (4 - numbers.ndim) + numbers.shape), np.int32)
+    four = np.array(np.maximum(numbers.astype(np.int64), -1), np.int32).reshape(
+        (1,) * (4 - numbers.ndim) + numbers.shape
+    )
     four.flags.writeable = False
     shown = Selected(four, start)
     first = frozen(start, "start")[batch] if start.ndim else int(start)

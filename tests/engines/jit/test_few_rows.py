@@ -81,6 +81,25 @@ def test_where_they_are_used():
     assert few(1, ml_dtypes.bfloat16) == (0 if "bf16" in host().isa else 1)
 
 
+def test_groups_of_other_sizes_have_other_kernels():
+    """Three heads that share keys and four have tiles of the same size."""
+    for G in (4, 3, 4):
+        q, k, v = qkv(H=12, G=G, Q=1, K=100, D=64, E=64)
+        found, law = (rg.attention(q, k, v, engine=engine) for engine in ("jit", "reference"))
+        np.testing.assert_allclose(found, law, atol=1e-5)
+
+
+def test_many_heads_on_one_head_of_keys_share_tiles():
+    """With the bits of each head alone: more heads than a tile has rows, also where no number of tiles divides them."""
+    for H, G in ((130, 1), (71, 1), (256, 2)):
+        q, k, v = qkv(H=H, G=G, Q=2, K=1100, D=16, E=16)
+        whole = rg.attention_with_lse(q, k, v, mask=rg.causal(), sinks=np.linspace(-1, 1, H))
+        for h in (0, 70, H - 1):
+            g, sink = h * G // H, np.linspace(-1, 1, H)[[h]]
+            alone = rg.attention_with_lse(q[:, [h]], k[:, [g]], v[:, [g]], mask=rg.causal(), sinks=sink)
+            same_results([each[:, [h]] for each in whole], alone)
+
+
 def gradients(rows, dtype, first, **rules):
     """Gradients of some rows of calls with and without heads that share keys."""
     found = []

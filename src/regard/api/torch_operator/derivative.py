@@ -1,4 +1,6 @@
-"""Derivatives of attention as operations of autograd, which have derivatives themselves (`reference.second`)."""
+"""Attention and its gradients over tensors, from checked problems; and derivatives as operations of autograd, which
+have derivatives themselves (`reference.second`).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,86 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.utils._pytree as pytree
 
 from ...common.arrays import as_tensor, read_array
 from ...common.errors import refuse
 from ...engines import dispatch
 from ...language.problem import Problem, Tangents
-from ..backward import fitted
+from ..backward import fitted, learned
+
+
+def forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, ...]:
+    """(out, sums, lost) in the layout of the caller's tensors."""
+    _, out, sums, lost = dispatch.keep(problem, engine)
+    if lost is None:
+        lost = np.zeros(out.shape if problem.dtype.itemsize == 2 else 0, np.int16)
+    flat = as_tensor(lost.reshape(*problem.lead, *out.shape[2:]) if lost.size else lost.reshape(0))
+    return *as_tensors(problem, out, sums), flat
+
+
+def as_tensors(problem: Problem, out: np.ndarray, sums: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = out.shape[2]
+    return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(sums.reshape(3, *problem.lead, rows))
+
+
+def gradients(problem: Problem, engine: str, needs: Sequence[bool], passed, tensors) -> list[torch.Tensor]:
+    """The gradients of the tensors that need them: q, k, v, sinks, and those that the rules read.
+
+    passed: the gradients of the results of the forward pass, or None for 0, and these results: dout, dsums, out, sums,
+    and what rounding took from out (`dispatch.Saved`): for inputs of 16 bits in the shape of out, otherwise empty.
+    """
+    dout, dsums, out, sums, lost = passed
+    B, H, Q, _ = problem.q.shape
+    four = (B, H, Q, problem.v.shape[3])
+    name, _ = dispatch.choose(problem, engine)
+    saved = dispatch.Saved(
+        name,
+        read_array(out, "out").reshape(four),
+        sums.numpy().reshape(3, B, H, Q),
+        lost.numpy().reshape(four) if problem.dtype.itemsize == 2 else None,
+    )
+    given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
+    dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
+    tables = tables_of_score(problem, tensors[4:], needs[4:])
+    wanted = [
+        tables[id(each)] for each, needed in zip(tensors[4:], needs[4:], strict=True) if needed and id(each) in tables
+    ]
+    found = dispatch.pull_back(problem, saved, given, dlse, wanted)
+
+    def gradient(place: int, tensor) -> torch.Tensor:
+        array = read_array(tensor, "attention")
+        if place < 3:
+            return as_tensor(fitted((found.q, found.k, found.v)[place], array, problem))
+        if place == 3:
+            assert found.sinks is not None
+            return as_tensor(found.sinks.astype(array.dtype).reshape(array.shape))
+        if id(tensor) not in tables:
+            return torch.zeros_like(tensor)
+        return as_tensor(found.tables[tables[id(tensor)]].astype(array.dtype))
+
+    inputs = zip(enumerate(tensors), needs, strict=True)
+    return [gradient(place, tensor) for (place, tensor), needed in inputs if needed]
+
+
+def tables_of_score(problem: Problem, tensors, needs) -> dict[int, Any]:
+    """The tables of the score by the id of their tensors. What only the mask reads has none: its derivative is 0."""
+    tables = {id(table.source): table for table in learned(problem)}
+    masked = () if problem.mask is None else problem.mask.sources
+    known = {*tables, *map(id, masked)}
+    for tensor, needed in zip(tensors, needs, strict=True):
+        if needed and id(tensor) not in known:
+            raise refuse(
+                "attention",
+                "a tensor of a rule has no derivative",
+                f"a tensor {list(tensor.shape)} that requires gradients, of which a rule reads the value only",
+                "a table that the score reads: table(tensor)[…]",
+                "pass tensor.detach(), or read it as a table",
+            )
+    return tables
+
+
+# ---- derivatives of derivatives --------------------------------------------------------------------------------------
 
 
 class Twice(NamedTuple):
@@ -25,8 +101,6 @@ class Twice(NamedTuple):
     needs: Sequence[bool] | None
     before: int
     numbers: int
-    gradients: Callable[..., list[torch.Tensor]]
-    kept: Callable[..., tuple[torch.Tensor, ...]]
 
     def parts(self, given: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """What is before, the numbers and the tensors."""
@@ -41,9 +115,9 @@ class Twice(NamedTuple):
         if self.needs is None:  # (dout, dsums) of tangents: linear in them, and their gradients are first ones
             _refuse_constants([each is not None for each in first[3:]])
             (dout, dsums), along = slopes, first[:3]
-            passed = dout, dsums, *self.kept(problem, engine)
+            passed = dout, dsums, *forward_of(problem, engine)
             wanted = [each is not None for each in along] + [False] * (len(tensors) - 3)
-            slopes_along = iter(self.gradients(problem, engine, wanted, passed, tensors))
+            slopes_along = iter(gradients(problem, engine, wanted, passed, tensors))
             found: list[Any] = [next(slopes_along) if each is not None else None for each in along]
             found += [None] * (self.before - 3)
         else:
@@ -81,7 +155,7 @@ class Twice(NamedTuple):
         ]
         if moved[0] is None and moved[1] is None:
             return found
-        others = self.gradients(problem, engine, self.needs, (*moved[:2], *kept), tensors)
+        others = gradients(problem, engine, self.needs, (*moved[:2], *kept), tensors)
         return [one + other for one, other in zip(found, others, strict=True)]
 
 
@@ -197,8 +271,6 @@ def _third():
 
 def one_by_one(step, count: int, dims, given):
     """torch.vmap: the step runs for each entry separately, so that any operand may differ between entries."""
-    import torch.utils._pytree as pytree
-
     parts, form = pytree.tree_flatten(given)
     along = pytree.tree_leaves(dims)
 

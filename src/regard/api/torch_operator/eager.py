@@ -21,8 +21,7 @@ from ...language.expr import Expr, Table
 from ...language.problem import Problem
 from ...language.rule_text import read
 from ...language.tree.writing import operand, write
-from .derivative import Twice, differentiable
-from .operator import forward_of, gradients
+from .derivative import Twice, differentiable, forward_of, gradients
 
 NOTHING = np.empty(0)
 NEEDS = True, True, True, False  # q, k, v and no sinks
@@ -94,9 +93,7 @@ class _Eager(torch.autograd.Function):
 
         given = dout, dsums, out, sums, lost, *tensors
         if torch.is_grad_enabled():
-            over = Twice(
-                lambda _, held: (call.over(*held[:4], held[4:]), call.engine), needs, 5, 0, gradients, forward_of
-            )
+            over = Twice(lambda _, held: (call.over(*held[:4], held[4:]), call.engine), needs, 5, 0)
             found = iter(differentiable(work, over, *given))
         else:
             found = iter(work(*given))
@@ -120,9 +117,7 @@ class _Again(torch.autograd.Function):
         given, tensors = saved[:count], (*saved[count:], dout)
         if torch.is_grad_enabled():
             q, k, v, out, sums, *lost = tensors[:-1]
-            called = Twice(
-                lambda _, held: (kind.problem(*held[:3], *given), kind.engine), NEEDS, 5, 0, gradients, forward_of
-            )
+            called = Twice(lambda _, held: (kind.problem(*held[:3], *given), kind.engine), NEEDS, 5, 0)
             found: Sequence = differentiable(
                 lambda *_: _checked(kind, given, tensors),
                 called,

@@ -15,15 +15,14 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from ...common.arrays import as_tensor, read_array
+from ...common.arrays import read_array
 from ...common.dtypes import torch_real
 from ...common.errors import refuse
 from ...engines import dispatch
 from ...language.checks.arguments import Arguments
 from ...language.problem import Problem, Tangents
 from ...language.rule_text import read
-from ..backward import fitted, learned
-from .derivative import Twice, differentiable, one_by_one
+from .derivative import Twice, as_tensors, differentiable, forward_of, gradients, one_by_one, tables_of_score
 
 library = torch.library.Library("regard", "DEF")
 _ARGUMENTS = (
@@ -113,7 +112,7 @@ def _tangent_on_cpu(tangents, *given):
             "reference",
             'use engine="auto"',
         )
-    read_by_score = _tables(problem, call.tables, [tangent is not None for tangent in tangents[4:]])
+    read_by_score = tables_of_score(problem, call.tables, [tangent is not None for tangent in tangents[4:]])
     dq, dk, dv, dsinks = (
         None if tangent is None else read_array(tangent, "tangent").reshape(tensor.shape)
         for tangent, tensor in zip(tangents[:4], call.tensors, strict=False)
@@ -124,77 +123,7 @@ def _tangent_on_cpu(tangents, *given):
         if tangent is not None and id(tensor) in read_by_score
     }
     dout, dlse = dispatch.push_forward(problem, Tangents.of(tuple(call.q.shape[:-3]), dq, dk, dv, dtables, dsinks))
-    return _as_tensors(problem, dout.astype(problem.dtype), np.stack([dlse.astype(problem.real)] * 3))
-
-
-def forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, ...]:
-    """(out, sums, lost) in the layout of the caller's tensors."""
-    _, out, sums, lost = dispatch.keep(problem, engine)
-    if lost is None:
-        lost = np.zeros(out.shape if problem.dtype.itemsize == 2 else 0, np.int16)
-    flat = as_tensor(lost.reshape(*problem.lead, *out.shape[2:]) if lost.size else lost.reshape(0))
-    return *_as_tensors(problem, out, sums), flat
-
-
-def _as_tensors(problem: Problem, out: np.ndarray, sums: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = out.shape[2]
-    return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(sums.reshape(3, *problem.lead, rows))
-
-
-def gradients(problem: Problem, engine: str, needs: Sequence[bool], passed, tensors) -> list[torch.Tensor]:
-    """The gradients of the tensors that need them: q, k, v, sinks, and those that the rules read.
-
-    passed: the gradients of the results of the forward pass, or None for 0, and these results: dout, dsums, out, sums,
-    and what rounding took from out (`dispatch.Saved`): for inputs of 16 bits in the shape of out, otherwise empty.
-    """
-    dout, dsums, out, sums, lost = passed
-    B, H, Q, _ = problem.q.shape
-    four = (B, H, Q, problem.v.shape[3])
-    name, _ = dispatch.choose(problem, engine)
-    saved = dispatch.Saved(
-        name,
-        read_array(out, "out").reshape(four),
-        sums.numpy().reshape(3, B, H, Q),
-        lost.numpy().reshape(four) if problem.dtype.itemsize == 2 else None,
-    )
-    given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
-    dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
-    tables = _tables(problem, tensors[4:], needs[4:])
-    wanted = [
-        tables[id(each)] for each, needed in zip(tensors[4:], needs[4:], strict=True) if needed and id(each) in tables
-    ]
-    found = dispatch.pull_back(problem, saved, given, dlse, wanted)
-
-    def gradient(place: int, tensor) -> torch.Tensor:
-        array = read_array(tensor, "attention")
-        if place < 3:
-            return as_tensor(fitted((found.q, found.k, found.v)[place], array, problem))
-        if place == 3:
-            assert found.sinks is not None
-            return as_tensor(found.sinks.astype(array.dtype).reshape(array.shape))
-        if id(tensor) not in tables:
-            return torch.zeros_like(tensor)
-        return as_tensor(found.tables[tables[id(tensor)]].astype(array.dtype))
-
-    inputs = zip(enumerate(tensors), needs, strict=True)
-    return [gradient(place, tensor) for (place, tensor), needed in inputs if needed]
-
-
-def _tables(problem: Problem, tensors, needs) -> dict[int, Any]:
-    """The tables of the score by the id of their tensors. What only the mask reads has none: its derivative is 0."""
-    tables = {id(table.source): table for table in learned(problem)}
-    masked = () if problem.mask is None else problem.mask.sources
-    known = {*tables, *map(id, masked)}
-    for tensor, needed in zip(tensors, needs, strict=True):
-        if needed and id(tensor) not in known:
-            raise refuse(
-                "attention",
-                "a tensor of a rule has no derivative",
-                f"a tensor {list(tensor.shape)} that requires gradients, of which a rule reads the value only",
-                "a table that the score reads: table(tensor)[…]",
-                "pass tensor.detach(), or read it as a table",
-            )
-    return tables
+    return as_tensors(problem, dout.astype(problem.dtype), np.stack([dlse.astype(problem.real)] * 3))
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
@@ -343,7 +272,7 @@ def _twice(needs: Sequence[bool] | None, rest: Sequence[Any], before: int) -> Tw
         call = Operands.joined(numbers, rest, tensors)
         return call.problem, call.engine
 
-    return Twice(problem, needs, before, NUMBERS, gradients, forward_of)
+    return Twice(problem, needs, before, NUMBERS)
 
 
 def _pull_back(needs, rest, *given):

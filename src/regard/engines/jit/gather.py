@@ -22,7 +22,7 @@ LINE, MOST = 64, 40  # bytes of a cache line, and lines of a row that are prefet
 SMALL = 1 << 17  # bytes below which a single thread is faster
 
 
-def gathered(array: np.ndarray, places: np.ndarray, rows: int) -> np.ndarray:
+def gather(array: np.ndarray, places: np.ndarray, rows: int) -> np.ndarray:
     """found[entry, head, i] = array[entry // rows, head · G // heads, places[entry, head or 0, i]].
 
     array (B, G, K, depth) · places (B · rows, 1 or heads, n) int32, contiguous. Found are (B · rows, heads, n, depth),
