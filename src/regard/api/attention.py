@@ -7,7 +7,7 @@ from typing import Any, Never, SupportsFloat, SupportsIndex
 import numpy as np
 
 from ..common.arrays import traced_by_jax
-from ..common.call_hooks import compiling, intercepted, watched
+from ..common.call_hooks import compiling, exporting_to_onnx, intercepted, torch_if_imported, watched
 from ..common.compiled import outside_programs
 from ..common.public import ArrayLike, ArrayT, Engine, Index
 from ..common.text.keywords import reject_unknown, without_unknown
@@ -226,6 +226,12 @@ def _recorded(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse:
     """The call as one operator of torch, for whatever looks at its operators."""
     from .torch_operator import recorded
 
+    if exporting_to_onnx():
+        if compiling():  # after the first attempt of the exporter failed; it raises the error of the first one
+            torch_if_imported()._dynamo.graph_break(msg="regard: attention is exported without torch.compile")
+        from .torch_operator.onnx import exported
+
+        return exported(q, k, v, arguments, engine, lse), None
     if getattr(q, "is_meta", False) and not compiling():
         recorded = watched("regard.attention")(recorded)
     return recorded(q, k, v, arguments, engine)

@@ -86,3 +86,12 @@ def compiling() -> bool:
     """Whether torch.compile is tracing this code."""
     torch = torch_if_imported()
     return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def exporting_to_onnx() -> bool:
+    """Whether torch.onnx.export traces this code for a model of ONNX's standard operators (`dynamo=True`)."""
+    torch = torch_if_imported()
+    return torch.onnx.is_in_onnx_export() and not torch.jit.is_tracing()
+
+
+exporting_to_onnx._dynamo_marked_constant = True  # type: ignore[attr-defined] # torch.compile calls it while it traces

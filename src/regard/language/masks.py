@@ -209,6 +209,9 @@ def padding(mask: ArrayLike) -> Expr:
         >>> rg.padding([[0, 0, 1, 1], [1, 1, 1, 1]])
         padding[batch, key]
     """
+    if isinstance(mask, Table):
+        real = mask[key] if mask.ndim == 1 else mask[batch, key]
+        return real if mask.kind == "bool" else real != 0
     numbers = read_array(mask, "padding")
     if numbers.ndim not in (1, 2) or (numbers.dtype.kind != "b" and not np.isin(numbers, (0, 1)).all()):
         fix = "reshape it to (B, K); masks of rows and keys are passed as mask=… themselves"
@@ -223,8 +226,8 @@ def padding(mask: ArrayLike) -> Expr:
             "booleans, or 0 and 1, one for each key: (B, K) or (K,)",
             fix,
         )
-    real = frozen(numbers != 0, "padding")
-    return real[key] if numbers.ndim == 1 else real[batch, key]
+    shown = frozen(numbers != 0, "padding")
+    return shown[key] if numbers.ndim == 1 else shown[batch, key]
 
 
 @recorded
@@ -380,6 +383,8 @@ def rows_and_keys(array: np.ndarray, name: str, query_start: SupportsIndex | Arr
         )
     if query_start is None:
         start = keys - rows if rows > 1 else 0
+    elif isinstance(query_start, Expr):
+        return query - query_start, key
     elif read_array(query_start, name).ndim:
         return query - frozen(integers(query_start, name, (1,)), "start")[batch], key
     else:

@@ -106,7 +106,7 @@ def alibi(slopes: SupportsIndex | ArrayLike, score: Expr = the_score) -> Expr:
         score - slope[head] * abs(query - key)
     """
     given: Any = slopes
-    counted = outline(given, "alibi").ndim == 0
+    counted = not isinstance(given, Table) and outline(given, "alibi").ndim == 0
     shown = _numbers(frozen_table(alibi_slopes(given), "slope") if counted else given, "slope", (1,))
     return score - shown[head] * abs(query - key)
 
@@ -271,7 +271,7 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: SupportsIndex = 
 
 
 def _by_position(array, name: str, query_start: SupportsIndex | ArrayLike | None) -> Expr:
-    if isinstance(array, Expr) or outline(array, name).ndim == 0:
+    if isinstance(array, Expr) or (not isinstance(array, Table) and outline(array, name).ndim == 0):
         return lift(array)
     shown = _numbers(array, name, (1, 2, 3, 4))
     return along(shown, *rows_and_keys(shown.array, name, query_start))

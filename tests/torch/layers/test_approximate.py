@@ -8,6 +8,7 @@ import runpy
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 import regard as rg
 from regard.torch.layers import Attention
@@ -242,6 +243,8 @@ def test_the_projections_of_an_exact_layer_load(name):
 MASKS = {
     "both": lambda lengths: rg.causal() & rg.lengths([3, 9]) & (rg.query > 0),
     "tensor": lambda lengths: rg.lengths(lengths),
+    "callable": lambda lengths: lambda b, h, q, kv: (kv < lengths[b]) & (kv <= q),
+    "booleans": lambda lengths: rg.padding(torch.arange(9) < lengths[:, None]) & rg.causal(),
 }
 
 
@@ -259,18 +262,25 @@ class Program(torch.nn.Module):
 @pytest.mark.parametrize("rule", MASKS)
 @torch.no_grad()
 def test_a_mask_may_be_built_inside_a_program(rule):
-    """torch.compile and torch.export: the same output as without; tensors that a mask reads have no numbers yet, so the
-    program is divided there, or refused in words.
-    """
+    """torch.compile and torch.export: the same output as without, also for tensors that a mask reads."""
     program, given = Program(rule), (rows(2, 9, 16), torch.tensor([4, 9]))
-    expected, whole = program(*given), rule != "tensor"
-    assert torch.equal(compiled(program, fullgraph=whole)(*given), expected)
-    if whole:
-        for strict in (True, False):
-            assert torch.equal(torch.export.export(program, given, strict=strict).module()(*given), expected)
-        return
-    with refusing("reads tensors, whose numbers are not known yet"):
-        torch.export.export(program, given, strict=False)
+    expected = program(*given)
+    assert torch.equal(compiled(program)(*given), expected)
+    for strict in (True, False):
+        assert torch.equal(torch.export.export(program, given, strict=strict).module()(*given), expected)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@torch.no_grad()
+def test_another_length_is_no_other_program(name):
+    """torch.compile makes one program for the first length and one for all others, with a mask that depends on it."""
+    layer, count = made(name), CompileCounter()
+    program = compiled(lambda x: layer(x, mask=rg.lengths(x.shape[1] - 2)), backend=count)
+    for n in (9, 12, 17, 30, 150, 190):
+        x = rows(2, n, 16)
+        close(program(x), layer(x, mask=rg.lengths(n - 2)))
+
+    assert count.frame_count == 2
 
 
 def test_the_deviation_is_that_of_the_heads():
@@ -300,7 +310,10 @@ REFUSED = {
         lambda: LAYERS["linformer"]()(X, cache=LinearState()),
         "does not support this cache.*cache=None.*change every row",
     ),
-    "too long": (lambda: Linformer(16, 4, length=5, rows=2)(X), "more keys than the projections.*6 keys.*at most 5"),
+    "too long": (
+        lambda: Linformer(16, 4, length=5, rows=2)(X),
+        r"more keys than the projections.*keys \(2, 4, 6, 4\).*at most 5",
+    ),
     "window": (lambda: LAYERS["linear"]()(X, mask=rg.window(3)), "depends on pairs of query and key.*query - key < 3"),
     "matrix": (
         lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()),

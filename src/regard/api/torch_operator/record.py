@@ -61,27 +61,26 @@ def _text(rule: Any, symbols: tuple[Expr, ...], tables: list[torch.Tensor]) -> s
     """The text of a rule; the tensors that it reads are appended to the tables."""
     if rule is None:
         return ""
-    if compiling():
-        return _traced(rule, symbols, tables)
-    if callable(rule) and not isinstance(rule, Expr | torch.Tensor):
-        rule = lift(rule(*symbols))
-    if isinstance(rule, Traced):
-        return _joined(rule, tables)
+    rule = built(rule, symbols)
+    if compiling() or isinstance(rule, Traced):
+        return named(rule, tables)
     if not isinstance(rule, Expr):
         tables.append(torch.as_tensor(rule))
         return f"x{len(tables) - 1}"
     return write(rule, tables)
 
 
-def _traced(rule: Any, symbols: tuple[Expr, ...], tables: list[torch.Tensor]) -> str:
-    """The text of a rule that torch.compile traces."""
-    if callable(rule) and not isinstance(rule, Syntax | torch.Tensor):
-        with Reading():
-            rule = rule(*[Traced(symbol.name) for symbol in symbols])
-    return _joined(rule, tables)
+def built(rule: Any, symbols: tuple[Expr, ...]) -> Any:
+    """What a callable builds of the symbols, as text in a program of torch.compile; any other rule is unchanged."""
+    if not callable(rule) or isinstance(rule, Syntax | torch.Tensor):
+        return rule
+    if not compiling():
+        return lift(rule(*symbols))
+    with Reading():
+        return rule(*[Traced(symbol.name) for symbol in symbols])
 
 
-def _joined(rule: Any, tables: list[torch.Tensor]) -> str:
+def named(rule: Any, tables: list[torch.Tensor]) -> str:
     """The text of a rule with the names of its tensors, which are appended to the tables."""
     found = ""
     for part in traced_text(rule):

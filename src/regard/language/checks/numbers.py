@@ -44,6 +44,8 @@ def count(value, where: str, what: str, least: int = 0):
 
 def per_batch(value, name: str):
     """A number for all batch entries, or a table with one per entry."""
+    if isinstance(value, Table):
+        return integers(value, name, (1,))[batch]
     if isinstance(value, Expr | str) or read_array(value, name).ndim == 0:
         return lift(count(value, name, "the number"))
     numbers = integers(value, name, (1,))
@@ -58,9 +60,11 @@ def not_negative(numbers: np.ndarray, where: str, what: str) -> None:
         )
 
 
-def integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
-    array = read_array(value, where)
-    if array.ndim not in axes or (array.dtype.kind not in "iu" and array.size):
+def integers(value, where: str, axes: tuple[int, ...]):
+    """A list of integers in 64 bits; a table of them is returned unchanged."""
+    array = value if isinstance(value, Table) else read_array(value, where)
+    whole = array.kind == "int" if isinstance(array, Table) else array.dtype.kind in "iu" or not array.size
+    if array.ndim not in axes or not whole:
         raise refuse(
             where,
             "not a list of integers",
@@ -68,11 +72,13 @@ def integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
             f"integers with {' or '.join(map(str, axes))} axes",
             "convert it with .astype(int)",
         )
-    return array.astype(np.int64)
+    return array if isinstance(array, Table) else array.astype(np.int64)
 
 
-def frozen(array: np.ndarray, name: str) -> Table:
-    """A frozen copy, so that plans that depend on it can be cached."""
+def frozen(array: np.ndarray | Table, name: str) -> Table:
+    """A frozen copy, so that plans that depend on it can be cached; a table is returned unchanged."""
+    if isinstance(array, Table):
+        return array
     return frozen_table(array if array.size else np.zeros((1,) * array.ndim, array.dtype), name)
 
 

@@ -236,7 +236,7 @@ def _like_an_earlier_one(query, key, value, mask, bias, *, engine: Engine, scali
     and is not recorded; None for any other. Between the layers of a model little is in the processor's caches, so every
     check takes time.
     """
-    if listened() or torch._C._is_any_autocast_enabled():
+    if listened() or torch._C._is_any_autocast_enabled() or torch.compiler.is_exporting():
         return None
     rule = None
     if mask is not None and type(mask) is not LazyMask:
@@ -344,6 +344,8 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
     """
     if not _fits(tensor, name, grid, reasons):
         return None, score
+    if torch.compiler.is_exporting():  # numbers are not known, so none becomes a mask
+        return None, tensor if score is the_score else bias(tensor, score, start)
     least = _least(tensor)
     if not hides(least, _range_of(tensor.dtype)):
         if _are_zeros(tensor, least):

@@ -52,6 +52,10 @@ class DividedMask(LazyMask):
 def mask_for(batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset=0, **rest: Any) -> LazyMask:
     """The mask function that is registered with transformers: `lazy_mask`, and the whole mask of a divided sequence."""
     sequence = current.get()
+    if sequence is None and torch.compiler.is_exporting():
+        from transformers.masking_utils import sdpa_mask
+
+        return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, **rest | {"allow_is_causal_skip": False})
     if sequence is None:
         return lazy_mask(batch_size, q_length, kv_length, q_offset, kv_offset, **rest)
     given = rest.get("attention_mask")

@@ -130,9 +130,9 @@ class ApproximateAttention(torch.nn.Module):
         Raises:
             Refused: the mask is not supported.
         """
-        rows, keys = range(k.shape[2] - q.shape[2], k.shape[2]), range(k.shape[2])
+        rows, keys = (k.shape[2] - q.shape[2], k.shape[2]), (0, k.shape[2])
         if cache is not None:
-            rows = keys = range(cache.length, cache.length + k.shape[2])
+            rows = keys = (cache.length, cache.length + k.shape[2])
         parts = MaskParts.of(type(self).__name__, mask, q, rows, keys)
         out = self.mix(q, k, v, parts, cache)
         return out if parts.rows is None else torch.where(parts.rows, out, 0)
@@ -341,7 +341,7 @@ class Linformer(ApproximateAttention):
         check.need(
             k.shape[2] <= self.length,
             "more keys than the projections have columns",
-            f"{k.shape[2]} keys",
+            f"keys {tuple(k.shape)}",
             f"at most {self.length}",
             "construct the layer with a larger length, or shorten the input",
         )

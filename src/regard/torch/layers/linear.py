@@ -185,7 +185,7 @@ class LinearAttention(ApproximateAttention):
         check.need(
             not parts.causal or q.shape[2] == k.shape[2],
             "a causal mask over a memory",
-            f"{q.shape[2]} rows, {k.shape[2]} keys",
+            f"rows {tuple(q.shape)}, keys {tuple(k.shape)}",
             "one key for each row",
             "omit the mask: every row attends to the whole memory",
         )

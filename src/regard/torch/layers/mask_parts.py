@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from ...common.call_hooks import compiling
+from ...api.torch_operator.record import built, named
+from ...common.call_hooks import compiling, intercepted
 from ...common.errors import Refused, refuse
 from ...language import rule_text
 from ...language.analysis import evaluate
 from ...language.callables import as_mask
-from ...language.expr import Expr, Op, Var, walk
+from ...language.expr import Expr, Op, Var, batch, head, key, query, walk
 from ...language.masks import causal, everything
 from ...language.tree.traced import Traced, text
+from ...language.unread import without_numbers
 
-TENSORS = "a mask that the recorded program builds reads tensors, whose numbers are not known yet"
+SYMBOLS = batch, head, query, key
 CAUSAL, EVERYTHING = causal(), everything()  # built here, because torch.compile records calls of these functions
 
 
 Part: TypeAlias = tuple[Expr, set[str]]  # a condition, and the names of its variables
+Tensors: TypeAlias = list[torch.Tensor]
+Span: TypeAlias = tuple[int, int]  # the first position, and the one after the last: sizes that a program may leave open
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class MaskParts:
     B and H are 1 where a condition is the same for all.
 
     >>> import regard as rg
-    >>> parts = MaskParts.of("here", rg.causal() & rg.lengths(2), torch.zeros(1, 1, 3, 8), range(3), range(3))
+    >>> parts = MaskParts.of("here", rg.causal() & rg.lengths(2), torch.zeros(1, 1, 3, 8), (0, 3), (0, 3))
     >>> parts.causal, parts.rows, parts.keys.flatten().tolist()
     (True, None, [True, True, False])
     """
@@ -41,26 +45,26 @@ class MaskParts:
     keys: torch.Tensor | None
 
     @classmethod
-    def of(cls, where: str, mask, q: torch.Tensor, rows: range, keys: range) -> MaskParts:
+    def of(cls, where: str, mask, q: torch.Tensor, rows: Span, keys: Span) -> MaskParts:
         """Splits a mask for q (B, H, Q, D) at these positions: None, an expression, or booleans (…, 1, K).
 
         Raises `Refused` for a condition on both query and key other than rg.causal().
         """
+        if compiling() or intercepted(q):
+            mask = built(mask, SYMBOLS)
         if compiling() and isinstance(mask, Expr):
             mask = Traced(*text(mask))
-        if isinstance(mask, Traced) and not all(isinstance(part, str) for part in mask.parts):
-            torch._dynamo.graph_break(msg=TENSORS)
-            return torch.compiler.disable(_outside)(where, mask, q, rows, keys)
         if isinstance(mask, Traced):
-            rule = str(mask)
-            kinds, condition = _kinds_of(where, rule), torch.ops.regard.condition
+            tensors: list[torch.Tensor] = []
+            rule = named(mask, tensors)
+            kinds, condition = _kinds_of(where, rule, [_outline(each) for each in tensors]), torch.ops.regard.condition
             return cls(
                 bool(kinds & 1),
-                condition(q, rule, "query", rows.start, rows.stop) if kinds & 2 else None,
-                condition(q, rule, "key", keys.start, keys.stop) if kinds & 4 else None,
+                condition(q, tensors, rule, "query", *rows) if kinds & 2 else None,
+                condition(q, tensors, rule, "key", *keys) if kinds & 4 else None,
             )
         if isinstance(mask, list) or hasattr(mask, "shape"):
-            return cls(False, None, _booleans(where, mask, q, len(keys)))
+            return cls(False, None, _booleans(where, mask, q, keys[1] - keys[0]))
         mask = as_mask(mask)
         if mask is None or mask is EVERYTHING:
             return cls(False, None, None)
@@ -76,23 +80,15 @@ class MaskParts:
         return torch.where(self.keys, k, 0), torch.where(self.keys, v, 0)
 
 
-def _outside(where: str, mask: Traced, q: torch.Tensor, rows: range, keys: range) -> MaskParts:
-    """The parts of a mask that reads tensors, between the programs of torch.compile, where they have numbers.
-
-    Raises `Refused` while torch.export records, where they have none.
-    """
-    tensors = [part for part in mask.parts if not isinstance(part, str)]
-    names = iter(range(len(tensors)))
-    rule = rule_text.read("".join(part if isinstance(part, str) else f"x{next(names)}" for part in mask.parts), tensors)
-    if isinstance(rule, Traced):
-        given, fix = str(mask), "build the mask before, and pass it to the program"
-        raise refuse(where, TENSORS, given, "a mask of numbers, or one from outside", fix)
-    return MaskParts.of(where, rule, q, rows, keys)
+def _outline(tensor: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
+    """What the form of a rule depends on: the dtype, and which axes have one element."""
+    return tensor.dtype, tuple([1 if size == 1 else 2 for size in tensor.shape])
 
 
-def _kinds_of(where: str, rule: str) -> int:
+def _kinds_of(where: str, rule: str, outlines: list[tuple[torch.dtype, tuple[int, ...]]]) -> int:
     """Of a mask as text: 1 if it is causal, and 2 and 4 if it has conditions on rows and on keys."""
-    order, of_rows, of_keys = _split(where, rule_text.read(rule, []))
+    tensors = [torch.empty(shape, dtype=dtype, device="meta") for dtype, shape in outlines]
+    order, of_rows, of_keys = _split(where, without_numbers(rule, tensors))
     return 1 * order + 2 * bool(of_rows) + 4 * bool(of_keys)
 
 
@@ -101,22 +97,24 @@ _kinds_of._dynamo_marked_constant = True  # type: ignore[attr-defined] # torch.c
 
 # The operator of programs that torch records: where the conditions of a mask hold, for any number of rows or keys.
 library = torch.library.Library("regard", "FRAGMENT")
-library.define("condition(Tensor q, str rule, str name, SymInt start, SymInt stop) -> Tensor")
+library.define("condition(Tensor q, Tensor[] tables, str rule, str name, SymInt start, SymInt stop) -> Tensor")
 
 
-def _named(rule: str, name: str) -> list[Part]:
-    _, of_rows, of_keys = _split("mask", rule_text.read(rule, []))
+def _conditions(rule: Any, name: str) -> list[Part]:
+    _, of_rows, of_keys = _split("mask", rule)
     return of_rows if name == "query" else of_keys
 
 
-def _condition(q: torch.Tensor, rule: str, name: str, start: int, stop: int) -> torch.Tensor:
-    found = _evaluated(_named(rule, name), name, range(start, stop), q)
+def _condition(
+    q: torch.Tensor, tables: list[torch.Tensor], rule: str, name: str, start: int, stop: int
+) -> torch.Tensor:
+    found = _evaluated(_conditions(rule_text.read(rule, tables), name), name, (start, stop), q)
     assert found is not None  # the program calls it only where there are conditions
     return found
 
 
-def _fake(q: torch.Tensor, rule: str, name: str, start: int, stop: int) -> torch.Tensor:
-    mentioned = set().union(*(names for _, names in _named(rule, name)))
+def _fake(q: torch.Tensor, tables: Tensors, rule: str, name: str, start: int, stop: int) -> torch.Tensor:
+    mentioned = set().union(*(names for _, names in _conditions(without_numbers(rule, tables), name)))
     batch, heads = (size if each in mentioned else 1 for each, size in zip(("batch", "head"), q.shape))
     return q.new_empty((batch, heads, stop - start, 1), dtype=torch.bool)
 
@@ -126,9 +124,10 @@ for _device in ("CPU", "CUDA", "XPU"):
 torch.library.register_fake("regard::condition", _fake, lib=library)
 
 
-def _split(where: str, mask: Expr) -> tuple[bool, list[Part], list[Part]]:
+def _split(where: str, given: Any) -> tuple[bool, list[Part], list[Part]]:
     """Whether a mask is causal, its conditions on rows, and those on keys."""
-    order = False
+    mask, order = as_mask(given), False
+    assert mask is not None
     of_rows: list[Part] = []
     of_keys: list[Part] = []
     for part in _conjuncts(mask):
@@ -148,15 +147,15 @@ def _conjuncts(mask: Expr) -> list[Expr]:
     return [mask]
 
 
-def _evaluated(parts: list[Part], name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
+def _evaluated(parts: list[Part], name: str, places: Span, q: torch.Tensor) -> torch.Tensor | None:
     """The conjunction of the conditions as booleans; None without conditions."""
     if not parts:
         return None
     mentioned = set().union(*(names for _, names in parts))
     batch = np.arange(q.shape[0] if "batch" in mentioned else 1).reshape(-1, 1, 1)
     head = np.arange(q.shape[1] if "head" in mentioned else 1).reshape(-1, 1)
-    values = {"batch": batch, "head": head, name: np.arange(places.start, places.stop)}
-    allowed = np.ones((len(batch), len(head), len(places)), bool)
+    values = {"batch": batch, "head": head, name: np.arange(*places)}
+    allowed = np.ones((len(batch), len(head), len(values[name])), bool)
     for part, _ in parts:
         allowed = allowed & evaluate(part, values)
     return torch.from_numpy(allowed).to(q.device)[..., None]

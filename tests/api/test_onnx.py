@@ -1,0 +1,147 @@
+"""torch.onnx.export writes attention as the standard operator Attention, and says what the operator cannot express."""
+
+import warnings
+
+import pytest
+import torch
+
+import regard as rg
+import regard.torch as rt
+
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+B, H, G, D, E = 2, 4, 2, 8, 3
+SLOPES, SINKS, DISTANCES = torch.rand(H), torch.randn(H, 2), torch.randn(H, 33)
+DOCUMENTS = torch.arange(40) // 4
+OPEN = torch.export.Dim.DYNAMIC
+NEVER = -float("inf")
+
+# Each call gets (q, k, v, ids): ids (B, K) are the documents, a tensor of the program.
+CALLS = {
+    "plain": lambda *qkv, ids: rg.attention(*qkv),
+    "no batch": lambda q, k, v, ids: rg.attention(q[0], k[0], v[0], mask=rg.causal()),
+    "square": lambda q, k, v, ids: rg.attention(k, k, v, mask=rg.causal()),
+    "scale below 0": lambda *qkv, ids: rg.attention(*qkv, scale=-0.4),
+    "scale 0": lambda *qkv, ids: rg.attention(*qkv, scale=0.0),
+    "alibi": lambda *qkv, ids: rg.attention(*qkv, mask=rg.window(3), score=rg.alibi(SLOPES)),
+    "softcap": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), score=rg.softcap(1.5), scale=0.7),
+    "capped, then biased": lambda *qkv, ids: rg.attention(*qkv, score=rg.alibi(SLOPES, 2 * rg.softcap(1.5))),
+    "captured": lambda *qkv, ids: rg.attention(*qkv, mask=rg.documents(DOCUMENTS) & rg.causal()),
+    "documents": lambda *qkv, ids: rg.attention(*qkv, mask=rg.documents(ids)),
+    "padding": lambda *qkv, ids: rg.attention(*qkv, mask=rg.padding(ids > 0)),
+    "tokenizer's padding": lambda *qkv, ids: rg.attention(*qkv, mask=rg.padding((ids > 0).long())),
+    "lengths": lambda *qkv, ids: rg.attention(*qkv, mask=rg.lengths(ids.sum(1) % 5 + 1)),
+    "sizes": lambda q, k, v, ids: rg.attention(q, k, v, mask=rg.window(k.shape[2] // 2)),
+    "callables": lambda *qkv, ids: rg.attention(
+        *qkv, mask=lambda b, h, i, j: ids[b, i] >= ids[b, j], score=lambda s, b, h, i, j: s / 3 - SLOPES[h] * ids[b, j]
+    ),
+    "booleans": lambda *qkv, ids: rg.attention(*qkv, mask=(ids > 0)[:, None, None]),
+    "numbers": lambda *qkv, ids: rg.attention(*qkv, score=ids[:, None, None].sin()),
+    "relative": lambda *qkv, ids: rg.attention(*qkv, score=rg.relative(DISTANCES)),
+    "masked by the score": lambda *qkv, ids: rg.attention(
+        *qkv, score=rg.where(rg.key <= rg.query, -rg.score, NEVER) + rg.where(rg.key > 0, 0.0, 1.0)
+    ),
+    "sinks": lambda *qkv, ids: rg.attention(*qkv, sinks=SINKS),
+    "sinks of masked rows": lambda *qkv, ids: rg.attention(*qkv, mask=rg.key < rg.query - 5, sinks=SINKS[:, 0]),
+    "rows without keys": lambda *qkv, ids: rg.attention(*qkv, mask=rg.key < rg.query - 5, score=rg.alibi(H)),
+    "a start": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), query_start=1),
+    "starts": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), query_start=ids[:, 1]),
+    "bits": lambda *qkv, ids: rg.attention(*qkv, mask=(rg.query & 1) == (rg.key & 1)),
+    "a part of a call": lambda *qkv, ids: rg.attention(*qkv, score=rg.score - rg.head * rg.key, head_start=3),
+    "a layer": lambda q, k, v, ids: LAYER(q[:, 0], mask=rg.documents(ids[:, : q.shape[2]])),
+}
+LAYER = rt.Attention(D, heads=H).eval()
+
+
+class Every(torch.nn.Module):
+    """All calls in one model, because an export takes seconds."""
+
+    def forward(self, q, k, v, ids):
+        return [call(q, k, v, ids=ids) for call in CALLS.values()]
+
+
+def given(Q: int, K: int, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(B, *size, generator=generator) for size in ((H, Q, D), (G, K, D), (G, K, E)))
+    return q, k, v, torch.arange(K).expand(B, K) // torch.tensor([[4], [3]])
+
+
+def exported(module, *inputs, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.onnx.export(module.eval(), inputs, dynamo=True, opset_version=23, verbose=False, **options)
+
+
+def computed(program, *inputs):
+    session = runtime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), inputs)})
+
+
+@torch.no_grad()
+def test_the_exported_operator_computes_attention():
+    """Every mask and score that the operator can express, in ONNX Runtime, at other lengths than the recorded ones."""
+    rows, keys = {2: OPEN}, {2: OPEN}
+    program = exported(Every(), *given(5, 9), dynamic_shapes=(rows, keys, keys, {1: OPEN}))
+    nodes = [node for node in program.model_proto.graph.node if node.op_type == "Attention"]
+
+    assert len(nodes) == len(CALLS) and {node.domain for node in program.model_proto.graph.node} == {""}
+    for sizes in ((5, 9), (3, 20), (2, 5), (7, 7)):
+        inputs = given(*sizes, seed=1)
+        for (name, call), found in zip(CALLS.items(), computed(program, *inputs), strict=True):
+            expected = call(*inputs[:3], ids=inputs[3])
+            torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=2e-6, msg=name)
+
+
+class One(torch.nn.Module):
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
+
+    def forward(self, q, k, v, ids):
+        return self.call(q, k, v, ids=ids)
+
+
+REFUSED = {
+    "cannot compute this score": lambda *qkv, ids: rg.attention(*qkv, score=rg.score**2),
+    "score [*] tensor": lambda *qkv, ids: rg.attention(*qkv, score=rg.gate(ids[:, None, None].float())),
+    "has no lse.*has no dropout.*engine='jit'": lambda *qkv, ids: rg.attention_with_lse(
+        *qkv, dropout=0.1, seed=1, engine="jit"
+    ),
+    "needs the numbers of a tensor": lambda *qkv, ids: rg.attention(*qkv, mask=rg.global_tokens(ids[0])),
+    "not a mask": lambda *qkv, ids: rg.attention(*qkv, mask=ids.float()[:, None, None]),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_the_operator_cannot_express(words):
+    """The exporter raises an error that names it."""
+    with pytest.raises(Exception) as raised:
+        exported(One(REFUSED[words]), *given(5, 9))
+    refused = raised.value.__cause__
+
+    assert isinstance(refused, rg.Refused)
+    with pytest.raises(rg.Refused, match=f"(?s){words}"):
+        raise refused
+
+
+@torch.no_grad()
+def test_a_model_of_transformers():
+    """Padding and a learned bias become the operator's mask; the model itself cannot be exported on torch's SDPA."""
+    transformers = pytest.importorskip("transformers")
+    from regard.torch.hf import register
+
+    register()
+    config = transformers.T5Config(d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=4, vocab_size=20)
+    model = transformers.T5EncoderModel(config).eval()
+    model.set_attn_implementation("regard")
+    ids = torch.arange(14).reshape(2, 7) + 3
+    real = torch.ones_like(ids)
+    real[0, 5:] = 0
+    shapes = {"input_ids": {1: OPEN}, "attention_mask": {1: OPEN}}
+    program = exported(model, kwargs={"input_ids": ids, "attention_mask": real}, dynamic_shapes=shapes)
+    longer = torch.cat([ids, ids], 1), torch.cat([real, real], 1)
+
+    (found,) = computed(program, *longer)
+    expected = model(*longer).last_hidden_state
+    torch.testing.assert_close(torch.from_numpy(found)[longer[1] > 0], expected[longer[1] > 0], rtol=1e-4, atol=1e-5)
