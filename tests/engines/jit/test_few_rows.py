@@ -9,7 +9,7 @@ from regard.common.caching import Memo
 from regard.engines.jit import gradients as engine_gradients
 from regard.engines.jit.code.target import host, limited
 from regard.engines.jit.engine import specify
-from regard.engines.jit.kernels.parts.few_rows import MOST
+from regard.engines.jit.kernels.parts.few_rows import CROWDED, MOST
 from regard.engines.jit.tiling import tiling
 from regard.language.problem import Problem
 from tests.engines.jit.usual import same_results, slopes
@@ -55,6 +55,15 @@ def test_few_rows_have_the_bits_of_many(name, dtype):
     """Also over keys that are no multiple of a vector, and in several pieces."""
     for K, (D, E) in ((300, (64, 64)), (2311, (32, 128)), (17, (80, 16))):
         check(*arrays(ROWS, dtype, K=K, D=D, E=E), **RULES[name])
+
+
+def test_heads_side_by_side():
+    """Rows of k so far apart that they share places of a cache are copied first: the bits are the same."""
+    for K in (2, 31, 300):
+        q, k, v = qkv(H=8, Q=2, K=K, D=64, E=64, dtype=np.float32)
+        apart = np.ascontiguousarray(k.swapaxes(1, 2)).swapaxes(1, 2)
+        assert apart.strides[2] == CROWDED
+        same_bits(rg.attention(q, apart, v, mask=rg.window(90)), rg.attention(q, k, v, mask=rg.window(90)))
 
 
 @pytest.mark.sweep

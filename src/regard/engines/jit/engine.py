@@ -287,7 +287,9 @@ def work(problem: Problem, found: Plan) -> int:
 def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray, partial: bool = False) -> Prepared:
     """The kernel for a problem, compiled or cached."""
     unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
-    kind = {"unit": unit, "split": split, "partial": partial}
+    few = problem.q.shape[2] * shape.shared <= few_rows.MOST
+    crowded = few and problem.dtype.itemsize >= 4 and problem.k.strides[2] % few_rows.CROWDED == 0
+    kind = {"unit": unit, "split": split, "partial": partial, "crowded": crowded}
     rest = (
         problem.q.shape,
         problem.v.shape[3],

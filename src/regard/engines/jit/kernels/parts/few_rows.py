@@ -24,6 +24,7 @@ from .tile import Tile
 MOST = 8  # rows; with more of them, tiles whose lanes are queries are as fast (bench/LOG.md)
 SUMS = 16  # registers for sums over keys
 CHAINS = 4  # independent sums over depth: enough to hide their latency
+CROWDED = 2048  # bytes between rows of k, of which a first-level cache has room for 16 or fewer: they are copied first
 NARROW = 32  # bytes of a vector of keys: exchanges between pieces of wider ones take longer
 
 

@@ -50,6 +50,7 @@ class Specification:
     stream: bool = False  # keys and values are read once, from memory: prefetch them
     dropout: bool = False
     few: int = 0  # the rows of the only tile, if they are few: keys and depths are in the lanes of its products
+    crowded: bool = False  # the rows of k are a multiple of CROWDED apart, where a cache holds few of them at a time
     squares: tuple[int, ...] = ()  # bytes of an element of each table that is read in squares (table_tiles.py)
 
 
@@ -79,7 +80,9 @@ def steps(depth: int, form: Format) -> int:
 
 def in_place(spec: Specification, form: Format, name: str) -> bool:
     """Whether the elements of k or v are multiplied in place, without a panel."""
-    return not spec.quantized and (form.wide or (form.pairs and name == "k" and spec.unit[1] and spec.D % 2 == 0))
+    if spec.quantized or (spec.crowded and name == "k"):
+        return False
+    return form.wide or (form.pairs and name == "k" and spec.unit[1] and spec.D % 2 == 0)
 
 
 def panel_bytes(spec: Specification, form: Format, name: str) -> int:
