@@ -2,6 +2,7 @@
 
 attention       the attention function that transformers calls
 lazy_mask       its masks as expressions; packed documents
+cache           caches that append keys and values in place
 divided         the same where ranks hold parts of a sequence, or some of the heads
 readiness       checks that a model can run on regard, and which arguments reach its attention; quiet: no messages
 collected_weights   whether the weights of a call are wanted
@@ -15,7 +16,8 @@ from ...common.public import belong
 with requires_extra("regard.torch.hf", "hf"):
     from ...observe.recorder import RecordedCall, record
     from .attention import attend, check, register
+    from .cache import Cache
 
-__all__ = ["RecordedCall", "attend", "check", "record", "register"]
+__all__ = ["Cache", "RecordedCall", "attend", "check", "record", "register"]
 
 belong(__name__)

@@ -30,6 +30,7 @@ from ...language.scores import softcap as capped
 from ...language.selected_keys import selected_keys
 from ...observe.recorder import NAME, listened, note, record
 from ..functional import attention, attention_rows_first, in_autocast
+from .cache import use_growing_layers
 from .collected_weights import wanted
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
 from .lazy_mask import LazyMask, between_graphs, by_lengths, packed
@@ -68,6 +69,7 @@ def register(*, engine: Engine = "auto") -> None:
 
     AttentionInterface.register(NAME, functools.partial(attend, engine=engine))
     AttentionMaskInterface.register(NAME, mask_for)
+    use_growing_layers()
 
 
 @watched("regard, for transformers")

@@ -1,0 +1,152 @@
+"""Caches of transformers that append keys and values in place, instead of copying all of them for each token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import DynamicCache, PreTrainedConfig
+from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, DynamicLayer, DynamicSlidingWindowLayer
+
+LEAST = 64  # rows of room after the first ones
+SHARE = 4  # and a quarter of the rows that there are: each is then copied about four times in all
+
+
+class _Store:
+    """Rows (B, G, n, D) in memory with room for more. rows: the view of those that are there."""
+
+    def __init__(self) -> None:
+        self.memory: torch.Tensor | None = None
+        self.rows: torch.Tensor | None = None
+        self.first = self.last = 0  # of the rows in the memory
+
+    def append(self, kept: torch.Tensor, new: torch.Tensor, room: int) -> torch.Tensor:
+        """A view of the rows `kept` and the new ones behind them; without room it begins in new memory."""
+        count, more = kept.shape[-2] if kept.numel() else 0, new.shape[-2]
+        if not self._holds(kept, count) or self.last + more > self.memory.shape[-2]:  # type: ignore[union-attr]
+            self.memory = new.new_empty(*new.shape[:-2], count + more + room, new.shape[-1])
+            if count:
+                self.memory[..., :count, :] = kept
+            self.first, self.last = 0, count
+        assert self.memory is not None
+        self.memory[..., self.last : self.last + more, :] = new
+        self.last += more
+        self.rows = self.memory[..., self.first : self.last, :]
+        return self.rows
+
+    def _holds(self, kept: torch.Tensor, count: int) -> bool:
+        """Whether `kept` is a view of rows in the memory, behind which rows may be written: those of the last append,
+        or fewer of them.
+        """
+        memory = self.memory
+        if memory is None or (memory.is_inference() and not torch.is_inference_mode_enabled()):
+            return False
+        if kept is self.rows:
+            return True
+        row = memory.stride(-2) * memory.itemsize
+        first, rest = divmod(kept.data_ptr() - memory.data_ptr(), row)
+        same = kept.stride() == memory.stride() and kept.shape[:-2] == memory.shape[:-2]
+        if not same or rest or not self.first <= first <= first + count <= self.last:
+            return False
+        self.first, self.last = first, first + count
+        return True
+
+
+def _stores(layer: Any, new: torch.Tensor) -> tuple[_Store, _Store] | None:
+    """Where the layer has its keys and values; None if this append has to make new tensors: for a program of
+    torch.compile, in another dtype, or with gradients, whose tensors must not change.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or new.dtype != layer.keys.dtype:
+        return None
+    if layer.__dict__.get("stores") is None:
+        layer.stores = _Store(), _Store()
+    return layer.stores
+
+
+class _Copied:
+    """A layer whose copies, and what is pickled of it, have memory of their own."""
+
+    keys: Any
+    values: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = dict(self.__dict__, stores=None)
+        for name in ("keys", "values"):
+            if isinstance(own.get(name), torch.Tensor):
+                own[name] = own[name].clone()
+        return own
+
+
+class GrowingLayer(_Copied, DynamicLayer):
+    """The keys and values of a layer, appended in place."""
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        stores = _stores(self, key_states)
+        if stores is None:
+            return super().update(key_states, value_states, *args, **kwargs)
+        room = LEAST + (self.get_seq_length() + key_states.shape[-2]) // SHARE
+        self.keys = stores[0].append(self.keys, key_states, room)
+        self.values = stores[1].append(self.values, value_states, room)
+        return self.keys, self.values
+
+
+class GrowingWindow(_Copied, DynamicSlidingWindowLayer):
+    """The keys and values of a layer with a window, appended in place; each is moved once in a while."""
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        stores = None if self.record_past else _stores(self, key_states)
+        if stores is None:
+            return super().update(key_states, value_states, *args, **kwargs)
+        self.cumulative_length += key_states.shape[-2]
+        room = LEAST + self.sliding_window
+        keys = stores[0].append(self.keys, key_states, room)
+        values = stores[1].append(self.values, value_states, room)
+        self.keys, self.values = (each[:, :, -self.sliding_window + 1 :, :] for each in (keys, values))
+        return keys, values
+
+
+TYPES: dict[str, Any] = {
+    "full_attention": GrowingLayer,
+    "sliding_attention": GrowingWindow,
+    "chunked_attention": GrowingWindow,
+}
+
+
+def use_growing_layers() -> None:
+    """Makes these the layers of every DynamicCache that transformers creates from a configuration."""
+    DYNAMIC_LAYER_TYPE_MAPPING.update(TYPES)
+
+
+class Cache(DynamicCache):
+    """A DynamicCache of transformers whose layers append in place.
+
+    After `register()` every DynamicCache that is made from a configuration has such layers, also the one that
+    `generate` makes; this class needs no registration. Recurrent and indexed layers are those of transformers. The rows
+    that `crop` removes are overwritten by the next ones, in views of the cache that were taken before too.
+
+    Args:
+        config: the configuration of the model.
+
+    Examples:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> config = LlamaConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> cache = Cache(config)
+        >>> _ = LlamaForCausalLM(config)(torch.zeros(1, 3, dtype=torch.long), past_key_values=cache)
+        >>> cache.get_seq_length()
+        3
+    """
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__(config=config)
+        self.layers: list[Any] = [_growing(layer) for layer in self.layers]
+
+
+def _growing(layer: Any) -> Any:
+    """The same layer, empty, that appends in place; a layer of another kind is unchanged."""
+    if type(layer) is DynamicLayer:
+        return GrowingLayer()
+    return GrowingWindow(layer.sliding_window) if type(layer) is DynamicSlidingWindowLayer else layer
