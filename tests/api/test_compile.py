@@ -65,10 +65,20 @@ RULES = {
         ),
         "score": lambda s, b, h, i, j: (
             s
-            + torch.dot(bias[h, i - 3], bias[h, i - j])  # Dynamo has no @ of objects
+            + torch.dot(bias[h, i - 3], bias[h, i - j])
+            + bias[h, i - 3] @ bias[h, j - 3]
             + torch.tanh(bias[..., i - 3, j] * slopes).sum()
             + (bias[h][..., j] - bias[h, i - 3, 0]).square().mean(0)
         ),
+    },
+    "not": lambda: {"mask": lambda b, h, i, j: ~(i < j) | ~(rg.key > rg.query)},
+    "numbers of a row": lambda: {
+        "score": lambda s, b, h, i, j: s + sum(x * y for x, y in zip(bias[h, i - 3], bias[h, j - 3], strict=True)),
+    },
+    "rows of a matrix": lambda: {"score": lambda s, b, h, i, j: s + sum(row[j] for row in bias[h])},
+    "dtypes": lambda: {
+        "mask": lambda b, h, i, j: (bias > 0)[h, i - 3, j] if bias[h, i - 3, j].dtype == torch.float32 else i < 0,
+        "score": lambda s, b, h, i, j: torch.where(i < j, torch.tensor(-1e9, dtype=s.dtype), s),
     },
     "numbers in arrays": lambda: {
         "mask": rg.causal(),

@@ -152,6 +152,13 @@ MASKS = {
     "slices of slices": lambda b, h, q, kv: points[2:9:2][1:, 1:][1][0] < points[1:][kv.clamp(max=10), 1:][1],
     "a vector of places": lambda b, h, q, kv: ids[cells[q]].amax() > cells[kv].min(),
     "a larger buffer": lambda b, h, q, kv: kv < offsets[b],
+    "a captured vector": lambda b, h, q, kv: (
+        ((q >= offsets) & (kv >= offsets)).any() & (kv == torch.tensor([1, 4])).any()
+    ),
+    "boundaries": lambda b, h, q, kv: (q.unsqueeze(-1) >= offsets).sum(-1) == (kv.unsqueeze(-1) >= offsets).sum(-1),
+    "members": lambda b, h, q, kv: torch.isin(kv, offsets) | (kv.unsqueeze(-1) == cells[q]).any(dim=-1),
+    "dtypes": lambda b, h, q, kv: allowed[b, kv] if allowed[b, kv].dtype == torch.bool else q < 0,
+    "computed before": lambda b, h, q, kv: (slopes * 2 - 1)[h] + torch.exp(-slopes)[h] + slopes[:, None][h, 0] > 1.2,
     "containers": lambda b, h, q, kv, held=({"ids": ids}, [offsets]): (
         (held[0]["ids"][q] == held[0]["ids"][kv]) | (kv < held[1][0][1])
     ),
@@ -178,6 +185,7 @@ def scores(s, b, h, q, kv):
         "ALiBi": s - slopes[h] * (q - kv).abs(),
         "softcap": 20 * torch.tanh(s / 20) + (s / 30).tanh(),
         "relative tables": s + relative[h, q - kv + Q - 1] + table_2d[q - kv + (Q - 1)] / 8,
+        "counted from the end": s + relative[h, q - kv] + features[h][q - kv - 1, 1] + points[kv - q][:2].sum(-1),
         "dense bias": s + dense_bias[b][0][q][kv] + dense_bias[b, h, q, kv],
         "T5 buckets": s + t5((q - kv).clamp(min=0), h),
         "trigonometry": s + torch.sin(q * 0.1) * torch.cos(0.1 * kv) + torch.tan(s.atan() / 4),
@@ -194,6 +202,13 @@ def scores(s, b, h, q, kv):
         "conversions": s + kv.float() * 0.5 + (q > kv).to(torch.float32) + (q == kv).int() + s.to(torch.int32),
         "dtype": s + q.to(s.dtype) * 0.1,
         "division": s + torch.div(q, kv + 1, rounding_mode="floor") + q / (kv + 1) + (-q) // 5 + (-q) % 5,
+        "division toward zero": s + torch.div(q - kv, 3, rounding_mode="trunc"),
+        "masked_fill": s.masked_fill(q < kv, -float("inf")) + torch.masked_fill(s, q > kv, 1.0),
+        "made numbers": torch.where(q < kv, torch.tensor(-1e9, dtype=s.dtype), s) + torch.zeros((), dtype=s.dtype),
+        "not numbers": (s / (q - kv) * 0).nan_to_num(nan=2.0) + q.clamp_min(2) + kv.clamp_max(3) + s.where(q > kv, 1.0),
+        "more activations": F.logsigmoid(s) + F.leaky_relu(s) + F.elu(s) + F.hardtanh(s) + F.softsign(s) + F.relu6(s),
+        "more functions": torch.lerp(s, s * 2, 0.3) + torch.hypot(s, s + 1) + torch.logaddexp(s, -s) + s.reciprocal(),
+        "torch.norm": s + torch.norm(points[q] - points[kv], p=2, dim=-1),
         "remainders": torch.fmod(q - kv, 3) + torch.fmod(s, 0.5),
         "NumPy": np.tanh(s) + np.float64(0.5) * s + np.maximum(q, kv) - np.clip(s, -1, None),
         "scalar tensors": torch.tensor(2.0) * s + s * torch.tensor(3),
@@ -286,7 +301,7 @@ REFUSED = {
     "a product of shapes [] and []": lambda b, h, q, kv: q @ kv > 0,
     "a rule over positions is not one number": lambda b, h, q, kv: kv.item() > 3,
     "an array cannot be created inside a rule": lambda b, h, q, kv: kv.new_ones(3),
-    "for division toward zero: trunc(x / y)": lambda b, h, q, kv: torch.div(kv, 2, rounding_mode="trunc") > 0,
+    "round the quotient: floor(x / y)": lambda b, h, q, kv: torch.div(kv, 2, rounding_mode="up") > 0,
     "not a dtype": lambda b, h, q, kv: kv.to("f4") > 0,
     "ZeroDivisionError while it ran on symbols: division by zero": lambda b, h, q, kv: kv > 1 / 0,
 }

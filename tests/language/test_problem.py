@@ -439,7 +439,7 @@ def test_gradients_are_not_lost_in_silence():
     ]
     with torch.no_grad():
         assert Problem.of(q, k, v, **call).scale == 0.5
-    with refusing("a number requires gradients"):
+    with refusing("table 'number' requires gradients"):
         Problem.of(q, k, v, score=score * scale)
 
 

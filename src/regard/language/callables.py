@@ -19,8 +19,10 @@ from ..common.call_hooks import compiling
 from ..common.errors import Refused, did_you_mean, refuse
 from ..common.public import ArrayLike
 from . import expr, masks, scores
+from .captured import Captured
 from .expr import Expr, Table, table
 from .rule_text import read
+from .tree.syntax import LISTED, METHODS, Syntax
 from .tree.traced import Traced
 from .tree.vectors import Vector
 
@@ -159,12 +161,15 @@ def _trace(rule, what: str, symbols) -> Expr:
         raise
     except Exception as error:  # the user's code is run, which may raise anything
         names = ", ".join(repr(symbol) for symbol in symbols)
+        fix = "index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if"
+        if isinstance(error, AttributeError) and isinstance(error.obj, Syntax):
+            fix = did_you_mean(error.name or "", METHODS, LISTED)
         raise refuse(
             what,
             "the callable cannot be traced",
             f"{type(error).__name__} while it ran on symbols: {error}",
             f"a function of ({names})",
-            "index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if",
+            fix,
         ) from error
 
 
@@ -239,5 +244,5 @@ def _readable(value, copies: dict[int, Any]):
     if type(value) is dict:
         return {name: _readable(part, copies) for name, part in value.items()}
     if hasattr(value, "__array__") and getattr(value, "shape", ()) != ():
-        return table(value)
+        return Captured(table(value))
     return value

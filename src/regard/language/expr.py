@@ -132,21 +132,59 @@ class Table(Array):
     Every index is clamped: an index below 0 reads element 0, and an index beyond the end reads the last element.
     """
 
+    own = property(lambda self: self)  # the table that is read
+
+    def place(self, axis: int, index: Any) -> Any:
+        """The index as it is read."""
+        return index
+
     def __getitem__(self, index) -> Any:
         index = index if isinstance(index, tuple) else (index,)
         if tracing(*index):
             return read(text_of(self), index)
+        if any(part is None for part in index) and not any(isinstance(part, Syntax) for part in index):
+            return table(self.source[index], self.name)
         if len(index) != len(self.shape) or any(part is Ellipsis or isinstance(part, slice | range) for part in index):
             parts = ranges(index, self.shape, repr(self))
             if any(isinstance(part, range) for part in parts):
                 return View(self, parts)
             index = parts
+        index = tuple([self.place(axis, part) for axis, part in enumerate(index)])
         if any(isinstance(part, Vector) for part in index):
-            return elementwise(functools.partial(Read, self), *index)
-        return Read(self, *index)
+            return elementwise(functools.partial(Read, self.own), *index)
+        return Read(self.own, *index)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        """A function of torch: of expressions too, or of tensors alone, whose result is another table."""
+        if any(isinstance(each, Syntax) for each in args):
+            return Syntax.__torch_function__(function, types, args, kwargs)
+        return table(function(*map(_source, args), **kwargs or {}))
 
     def __reduce__(self):
         return frozen_table if self.frozen else table, (np.asarray(self.array), self.name)
+
+
+def _source(value) -> Any:
+    return value.source if isinstance(value, Table) else value
+
+
+def _on_arrays(name: str):
+    def operate(self, *others):
+        """The operator on the whole array, which gives another table; with an expression, that decides."""
+        if any(isinstance(other, Syntax) for other in others):
+            return NotImplemented
+        found = getattr(self.source, name)(*map(_source, others))
+        return found if found is NotImplemented else table(found)
+
+    return operate
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    for _prefix in ("", "r"):
+        setattr(Table, f"__{_prefix}{_name}__", _on_arrays(f"__{_prefix}{_name}__"))
+for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):  # not eq: tables are keys of dictionaries
+    setattr(Table, f"__{_name}__", _on_arrays(f"__{_name}__"))
 
 
 _tables: weakref.WeakValueDictionary[int, Table] = weakref.WeakValueDictionary()
@@ -308,7 +346,7 @@ def applied(name: str, *args) -> Expr:
     """An operator on expressions and numbers, or on the elements of vectors."""
     if tracing(*args):
         return operated(name, *args)  # type: ignore[return-value] # Traced, in place of Expr
-    if any(isinstance(arg, Vector) for arg in args):
+    if any(not isinstance(arg, Expr) and getattr(arg, "shape", ()) != () for arg in args):
         return elementwise(functools.partial(applied, name), *args)
     if (name in OF_BITS or name == "not") and all(lift(arg).kind == "int" for arg in args):
         return Op("sub", -1, *args) if name == "not" else Op(OF_BITS[name], *args)
@@ -328,13 +366,7 @@ def lift(value) -> Expr:
         return Const(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         if getattr(value, "requires_grad", False):
-            raise refuse(
-                "expression",
-                "a number requires gradients",
-                repr(value),
-                "a constant that does not require gradients",
-                "pass value.item(), or read it as an array: table(value.reshape(1))[0]",
-            )
+            return table(value.reshape(1), "number")[0]
         number = number_of(value)
         if number is not None:
             return Const(number)

@@ -20,6 +20,7 @@ from ..common.dtypes import real_of
 from ..common.errors import Reason, Refused, alike
 from ..common.public import ArrayT
 from .callables import as_mask, as_score
+from .captured import placed
 from .checks.arguments import (
     Arguments,
     check_reads,
@@ -162,6 +163,10 @@ class Problem:
             rule = fitted(counted(rule, starts), K)
         if logit is not None and not bare_score:
             logit = counted(logit, starts)
+        if reading and 0 not in (B, H, Q, K):
+            low, high = int(start.min()), int(start.max()) + Q - 1
+            spans = ("batch", 0, B - 1), ("head", 0, H - 1), ("query", low, high), ("key", 0, K - 1)
+            rule, logit = (None if each is None else placed(each, spans) for each in (rule, logit))
         if isinstance(rule, Const) and rule.value is True:
             rule = None
         if logit is the_score:

@@ -88,7 +88,7 @@ def _extreme(name: str, of_two: Callable, of_elements: Callable):
     return extreme
 
 
-def _norm(x, p=None, dim=None, keepdim=False, *, ord=None, axis=None, keepdims=False) -> Any:
+def _norm(x, p=None, dim=None, keepdim=False, *, ord=None, axis=None, keepdims=False, out=None, dtype=None) -> Any:
     power = p if ord is None else ord
     along = {"axis": dim if axis is None else axis, "keepdims": keepdim or keepdims}
     if power in (None, 2, "fro"):

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..common.arrays import read_array
-from ..common.errors import refuse
+from ..common.errors import did_you_mean, refuse
 from . import functions, masks, scores, selected_keys
+from .captured import Captured
 from .expr import Expr, Table, Var, lift, table
 from .selected_keys import Selected
-from .tree.syntax import METHODS, SPELLINGS, spelled
+from .tree.syntax import LISTED, METHODS, SPELLINGS, spelled
 from .tree.writing import frozen_at
 
 SAFE = (
@@ -66,6 +67,12 @@ def _compiled(text: str) -> tuple[types.CodeType, Expr | None]:
     for name in foreign:
         if name.startswith("called_"):
             spelled(name.removeprefix("called_"), (), {})  # raises the error of the eager call
+        if name.startswith("method_"):
+            word = name.removeprefix("method_")
+            known = did_you_mean(word, METHODS, LISTED)
+            raise refuse(
+                "expression", f"expressions have no {word!r}", f"x.{word}(…)", "a method of the language", known
+            )
     plain = all(isinstance(node, SAFE) for node in ast.walk(tree)) and not foreign
     plain = plain and all(isinstance(node.func, ast.Name) for node in ast.walk(tree) if isinstance(node, ast.Call))
     if not plain or not tree.body or not isinstance(tree.body[-1], ast.Expr):
@@ -97,7 +104,13 @@ def _functions() -> dict[str, Any]:
     return (
         found
         | symbols
-        | {"table": _table, "selected": _selected, "lift": lift, "number": _number}
+        | {
+            "table": _table,
+            "captured": _captured,
+            "selected": _selected,
+            "lift": lift,
+            "number": _number,
+        }
         | {
             "float": float,
             "abs": abs,
@@ -119,6 +132,10 @@ def _table(tensor, name: str = "table") -> Table:
         return tensor
     frozen = frozen_at(tensor)
     return table(tensor, name) if frozen is None else frozen
+
+
+def _captured(tensor) -> Captured:
+    return Captured(_table(tensor))
 
 
 def _selected(tensor, start: int | list[int], keys: int) -> Selected:

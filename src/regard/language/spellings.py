@@ -6,25 +6,35 @@ import math
 import operator
 from typing import Any
 
+import numpy as np
+
 from ..common.arrays import is_tensor
 from ..common.errors import refuse
 from . import functions
+from .captured import Captured
 from .expr import Const, Expr, Read, applied, lift, table
 from .functions import (
     as_kind,
     atan,
     clip,
     erf,
+    exp,
+    expm1,
+    log1p,
+    maximum,
     relu,
     round_even,
     sigmoid,
     sign,
     softplus,
+    sqrt,
     tanh,
     trunc,
+    where,
 )
 from .tree.syntax import METHODS, SPELLINGS, Syntax
-from .tree.vectors import Vector, operand
+from .tree.traced import read_captured, tracing
+from .tree.vectors import operand, unsqueezed
 
 
 def _kind_of(target) -> str | None:
@@ -79,20 +89,61 @@ def _made(value):
     return build
 
 
+def _getitem(array, index):
+    return read_captured(array, index) if tracing(array) else Captured(table(array))[index]
+
+
 def _divide(x, y, rounding_mode=None) -> Expr:
-    if rounding_mode not in (None, "floor"):
+    if rounding_mode not in ROUNDED:
+        given = f"rounding_mode={rounding_mode!r}"
         raise refuse(
-            "expression",
-            "no such rounding",
-            f"rounding_mode={rounding_mode!r}",
-            "None or 'floor'",
-            "for division toward zero: trunc(x / y)",
+            "expression", "no such rounding", given, "None, 'floor' or 'trunc'", "round the quotient: floor(x / y)"
         )
-    return _lifted(operator.truediv if rounding_mode is None else operator.floordiv)(x, y)
+    return _lifted(ROUNDED[rounding_mode])(x, y)
+
+
+def _truncated(x: Expr, y: Expr) -> Expr:
+    """The quotient toward zero."""
+    whole = abs(x) // abs(y)
+    return where((x < 0) == (y < 0), whole, -whole)
+
+
+ROUNDED = {None: operator.truediv, "floor": operator.floordiv, "trunc": _truncated}
 
 
 def _clamp(x, min=None, max=None, **named) -> Expr:
     return clip(x, named.pop("a_min", min), named.pop("a_max", max), **named)
+
+
+def _masked_fill(x, mask, value) -> Expr:
+    return where(mask, value, x)
+
+
+def _nan_to_num(x, nan=0.0, posinf=None, neginf=None, copy=True) -> Expr:
+    most = np.finfo(np.float32).max.item()
+    x = where(x == x, x, 0.0 if nan is None else nan)
+    x = where(x == math.inf, most if posinf is None else posinf, x)
+    return where(x == -math.inf, -most if neginf is None else neginf, x)
+
+
+def _isin(x, values, **named) -> Any:
+    return SPELLINGS["any"](unsqueezed(x, -1) == operand(values), -1)
+
+
+def _leaky_relu(x, negative_slope=0.01, inplace=False) -> Expr:
+    return where(x > 0, x, negative_slope * x)
+
+
+def _elu(x, alpha=1.0, inplace=False) -> Expr:
+    return where(x > 0, x, alpha * expm1(x))
+
+
+def _hardtanh(x, min_val=-1.0, max_val=1.0, inplace=False) -> Expr:
+    return clip(x, min_val, max_val)
+
+
+def _logaddexp(x, y) -> Expr:
+    return maximum(x, y) + log1p(exp(-abs(x - y)))
 
 
 def _relu(x, inplace=False) -> Expr:
@@ -161,9 +212,7 @@ def _lifted(build):
     """An operator on two arguments: expressions, scalars of NumPy or torch, and beside a vector an array."""
 
     def operate(x, y):
-        if isinstance(x, Vector) or isinstance(y, Vector):
-            x, y = operand(x), operand(y)
-        return build(lift(x), lift(y))
+        return build(lift(operand(x)), lift(operand(y)))
 
     return operate
 
@@ -220,6 +269,23 @@ SPELLINGS.update(
         "invert": operator.invert,
         "clamp": _clamp,
         "clip": _clamp,
+        "clamp_min": lambda x, min: clip(x, min, None),
+        "clamp_max": lambda x, max: clip(x, None, max),
+        "masked_fill": _masked_fill,
+        "nan_to_num": _nan_to_num,
+        "isin": _isin,
+        "reciprocal": lambda x: 1 / x,
+        "log_sigmoid": lambda x: -softplus(-x),
+        "logsigmoid": lambda x: -softplus(-x),
+        "leaky_relu": _leaky_relu,
+        "elu": _elu,
+        "hardtanh": _hardtanh,
+        "relu6": lambda x, inplace=False: clip(x, 0, 6),
+        "softsign": lambda x: x / (1 + abs(x)),
+        "lerp": lambda x, y, weight: x + weight * (y - x),
+        "hypot": lambda x, y: sqrt(x * x + y * y),
+        "logaddexp": _logaddexp,
+        "unsqueeze": unsqueezed,
         "fmod": _fmod,
         "isnan": _isnan,
         "isfinite": _isfinite,
@@ -239,7 +305,7 @@ SPELLINGS.update(
         "ones_like": lambda x, **named: _made(1)(x, **named),
         "zeros_like": lambda x, **named: _made(0)(x, **named),
         "full_like": lambda x, value, **named: _made(value)(x, **named),
-        "__getitem__": lambda array, index: table(array)[index],  # for tensors; NumPy has no such protocol
+        "__getitem__": _getitem,  # of tensors; NumPy has no such protocol
     }
 )
 
@@ -254,6 +320,8 @@ METHODS.update(
                 "atan",
                 "ceil",
                 "clamp",
+                "clamp_max",
+                "clamp_min",
                 "clip",
                 "cos",
                 "div",
@@ -279,12 +347,15 @@ METHODS.update(
                 "logical_or",
                 "logical_xor",
                 "lt",
+                "masked_fill",
                 "maximum",
                 "minimum",
                 "mul",
+                "nan_to_num",
                 "ne",
                 "neg",
                 "pow",
+                "reciprocal",
                 "relu",
                 "remainder",
                 "round",
@@ -298,6 +369,7 @@ METHODS.update(
                 "tan",
                 "tanh",
                 "trunc",
+                "unsqueeze",
             )
         },
         **{
@@ -318,6 +390,7 @@ METHODS.update(
         "new_ones": _made(1),
         "new_zeros": _made(0),
         "new_full": lambda x, shape, value, **named: _made(value)(x, shape, **named),
+        "where": lambda x, condition, other: where(condition, x, other),
         "item": _item,
         "contiguous": lambda x: x,
         "clone": lambda x: x,

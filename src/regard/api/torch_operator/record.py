@@ -13,7 +13,7 @@ from ...language.checks.arguments import Arguments
 from ...language.expr import Expr, batch, head, key, lift, query
 from ...language.expr import score as the_score
 from ...language.tree.syntax import Syntax
-from ...language.tree.traced import Traced, spelled
+from ...language.tree.traced import Traced, spelled, trace_more_operators
 from ...language.tree.traced import text as traced_text
 from ...language.tree.writing import write
 from .operator import Operands, run
@@ -76,8 +76,14 @@ def built(rule: Any, symbols: tuple[Expr, ...]) -> Any:
         return rule
     if not compiling():
         return lift(rule(*symbols))
+    trace_more_operators()
     with Reading():
-        return rule(*[Traced(symbol.name) for symbol in symbols])
+        return rule(*[symbol_of(symbol.name) for symbol in symbols])
+
+
+def symbol_of(name: str) -> Traced:
+    """A variable in a program of torch.compile."""
+    return Traced(name, of=torch.float32 if name == "score" else torch.int64)
 
 
 def named(rule: Any, tables: list[torch.Tensor]) -> str:

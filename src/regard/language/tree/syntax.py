@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ...common.call_hooks import torch_if_imported
 from ...common.errors import did_you_mean, page, refuse
 
 # The functions of the language by their names in NumPy and torch, and methods of arrays; `spellings` fills them in.
 SPELLINGS: dict[str, Callable] = {}
 METHODS: dict[str, Callable] = {}
+LISTED = page("The language of masks and scores")
 
 
 def prefix(name: str) -> Callable[[Syntax], Any]:
@@ -114,19 +116,21 @@ class Syntax:
                 f"the operator {function} cannot be read",
                 f"{function}({', '.join(map(str, args))})",
                 "functions of the language; torch does not know what a custom operator computes",
-                f"write out what it computes: {page('The language of masks and scores')} lists the functions",
+                f"write out what it computes: {LISTED} lists the functions",
             )
         return spelled(function.__name__.split(".")[0], args, kwargs or {})
 
     @property
-    def dtype(self) -> np.dtype:
-        """The dtype of a tensor of such numbers, for x.to(score.dtype)."""
-        return np.dtype({"bool": np.bool_, "int": np.int64, "float": np.float32}[self.kind])
+    def dtype(self) -> Any:
+        """The dtype of a tensor of such numbers, or of an array where torch is not imported: for x.to(score.dtype)."""
+        name = {"bool": "bool", "int": "int64", "float": "float32"}[self.kind]
+        torch = torch_if_imported()
+        return np.dtype(name) if torch is None else getattr(torch, name)
 
     def __getattr__(self, name):
         if name in METHODS:
             return functools.partial(METHODS[name], self)
-        raise AttributeError(f"expressions have no {name!r}; `{self}` is a rule over positions, not an array")
+        raise AttributeError(f"expressions have no {name!r}", name=name, obj=self)
 
 
 def spelled(name: str, args, kwargs):
@@ -138,6 +142,6 @@ def spelled(name: str, args, kwargs):
             f"{name} cannot be used in an expression",
             f"{name}({', '.join(map(str, args))})",
             "a function of the language",
-            did_you_mean(name, known, page("The language of masks and scores")),
+            did_you_mean(name, known, LISTED),
         )
     return SPELLINGS[name](*args, **kwargs)

@@ -29,10 +29,36 @@ INFIX = tuple(row.name for row in OPERATORS.values() if row.precedence != CALL)
 def tracing(*values) -> bool:
     """Whether a rule of these values belongs to a program that torch records."""
     if compiling():
+        trace_more_operators()
         return True
     return any(
         isinstance(each, Traced) or (is_tensor(each) and intercepted(each)) or is_symbolic(each) for each in values
     )
+
+
+def trace_more_operators() -> None:
+    """torch.compile traces most operators of objects, but neither `~x` nor `x @ y` (torch 2.13): its table of built-in
+    functions gets these two, for objects that have them.
+    """
+    from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+
+    def traced(method: str, reflected_method: str = ""):
+        def call(self, tx, *args):
+            for owner, others, name in ((args[0], args[1:], method), (args[-1], args[:1], reflected_method)):
+                if name and isinstance(owner, UserDefinedObjectVariable):
+                    return owner.call_method(tx, name, list(others), {})
+            return None
+
+        return call
+
+    if not hasattr(BuiltinVariable, "call_invert"):
+        BuiltinVariable.call_invert = traced("__invert__")
+    if not hasattr(BuiltinVariable, "call_matmul"):
+        BuiltinVariable.call_matmul = traced("__matmul__", "__rmatmul__")
+
+
+trace_more_operators._dynamo_marked_constant = True  # type: ignore[attr-defined] # torch.compile calls it while it traces
 
 
 def is_symbolic(value) -> bool:
@@ -42,12 +68,14 @@ def is_symbolic(value) -> bool:
 
 
 class Traced(Syntax):
-    """A rule as text. parts: strings, and the tensors between them."""
+    """A rule as text. parts: strings, and the tensors between them. sizes: of the axes of a vector, where it is known;
+    of: the dtype of an element of a tensor, or of a variable.
+    """
 
     kind = "rule"
 
-    def __init__(self, *parts):
-        self.parts = parts
+    def __init__(self, *parts, sizes: tuple[int, ...] = (), of: Any = None):
+        self.parts, self.sizes, self.of = parts, sizes, of
 
     def apply(self, name: str, *args) -> Traced:
         return operated(name, *args)
@@ -64,7 +92,12 @@ class Traced(Syntax):
         return called("called_matmul", other, self)
 
     def __getitem__(self, index):
-        return read(self.parts, index)
+        return read(self.parts, index, self.sizes, self.of)
+
+    def __iter__(self):
+        if not self.sizes:
+            return super().__iter__()
+        return iter([self[number] for number in range(self.sizes[0])])
 
     def __bool__(self):
         if compiling():  # which cannot trace how an error is worded
@@ -76,7 +109,7 @@ class Traced(Syntax):
 
     @property
     def dtype(self):
-        return self
+        return self if self.of is None else self.of
 
     def __getattr__(self, name: str):
         return functools.partial(called, f"method_{name}", self)
@@ -121,18 +154,25 @@ def spelled(function, args, kwargs) -> Traced:
     """A function of torch on rules."""
     name = function.__name__
     if name == "__getitem__" or name == "getitem":
-        array, index = args
-        return read(("table(", array, ")"), index)
+        return read_captured(*args)
     return called(f"called_{name}", *args, **kwargs)
 
 
-def read(table: tuple, index) -> Traced:
-    """A read of a table, which is given as text."""
+def read_captured(array, index) -> Traced:
+    """A read of an array as a callable for torch reads it."""
+    of = array.dtype if isinstance(array, torch_if_imported().Tensor) else None
+    return read(("captured(", array, ")"), index, tuple(array.shape), of)
+
+
+def read(table: tuple, index, sizes: tuple[int, ...] = (), of: Any = None) -> Traced:
+    """A read of a table, which is given as text, with these sizes and this dtype."""
     index = index if isinstance(index, tuple) else (index,)
     parts: tuple = ()
     for part in index:
         parts = (*parts, *text(part), ", ")
-    return Traced(*table, "[", *parts[:-1], "]")
+    numbers = [part is not None and part is not Ellipsis and not isinstance(part, slice) for part in index]
+    rest = sizes[len(index) :] if all(numbers) else ()
+    return Traced(*table, "[", *parts[:-1], "]", sizes=rest, of=of)
 
 
 def recorded(function: Function) -> Function:

@@ -216,6 +216,11 @@ def elements_of(value) -> np.ndarray:
     return found
 
 
+def unsqueezed(value, dim: int) -> Any:
+    """The value with one more axis, as torch's unsqueeze has it."""
+    return vector(np.expand_dims(elements_of(value), dim))
+
+
 def vector(elements: np.ndarray) -> Any:
     """An array of expressions as a vector; one without axes is its element."""
     return Vector(elements) if elements.ndim else elements[()]
