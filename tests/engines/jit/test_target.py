@@ -17,7 +17,7 @@ from regard.engines.jit.code.target import ISAS, TALL, host, limited, offered
 from regard.engines.jit.tiling import tiling
 from regard.language.problem import Problem
 from tests.engines.jit.usual import same_results
-from tests.support.engines import dtypes, qkv
+from tests.support.engines import dtypes, qkv, same_bits
 from tests.support.kernels import fresh
 from tests.support.lanes import sweep
 from tests.support.machine import names_x86_registers, on
@@ -295,3 +295,13 @@ def test_tall_tiles_change_no_bit(dtype):
             rows = np.s_[:, :, first : first + 13]
             some = rg.attention_with_lse(q[rows], k, v, engine="jit", query_start=first, **rules)
             same_results(some, [each[rows] for each in whole])
+
+
+@pytest.mark.skipif(host().tile.query_vectors < 4, reason="tiles have fewer than four vectors")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, *sweep(np.float16)])
+def test_low_tiles_change_no_bit(dtype):
+    """Where the last tile would be nearly empty all are lower, and rows have the bits that they have in full tiles."""
+    q, k, v = qkv(H=3, Q=4 * host().lanes(max(np.dtype(dtype).itemsize, 4)) + 1, K=50, D=20, E=20, dtype=dtype)
+    whole, full = (tiling(Problem.of(q[:, :, :rows], k, v), tall=True) for rows in (q.shape[2], q.shape[2] - 1))
+    assert whole.rows < full.rows == full.lanes * 4
+    same_bits(rg.attention(q, k, v, engine="jit")[:, :, :-1], rg.attention(q[:, :, :-1], k, v, engine="jit"))

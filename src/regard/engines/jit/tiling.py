@@ -22,6 +22,8 @@ PLAN_KEYS = 16  # keys per tile of the plan: small, so that little is wasted at 
 NARROW = 8  # a tile that visits fewer keys than this times the usual rows is narrow
 PATIENT = 1 << 16  # rows beyond which planning narrow tiles would take longer than they save
 FASTER = 0.96  # time of a row in a tall tile, in that of a row in the usual one
+LOWER = {4: 1.0, 2: 1.02, 1: 1.05}  # time of a row in a tile of so many vectors, which read keys and values more often
+SECOND_CACHE = 256 << 10  # bytes of keys and values, of the usual 1 MiB, that lower tiles read again without waiting
 FIRST_CACHE = 24 << 10  # bytes for the queries and sums of a tile, of the usual 32 KiB (bench/LOG.md)
 SHARES = 4  # tasks per thread for a balanced load
 
@@ -66,6 +68,9 @@ def tiling(problem: Problem, summaries: Summaries | None = None, *, tall: bool =
         return Tiling(rows, lanes, Q, shared)
     if tall and rows == most and target.tile.tall and _suits_tall(problem, most, lanes * TALL, form.size):
         rows = lanes * TALL
+    lower = rows == most == 4 * lanes and not form.pairs and problem.mask is None and problem.score is None
+    if tall and lower and _bytes_of_keys(problem) <= SECOND_CACHE:
+        rows = min((most, most // 2, most // 4)[: 3 if form.size == 4 else 2], key=lambda each: _time(Q, each, lanes))
     if problem.mask is not None and rows > lanes and Q <= PATIENT:
         found = plan(problem, rows, PLAN_KEYS, summaries=summaries)
         if visited(found) < NARROW * most * found.order.size:
@@ -78,6 +83,16 @@ def _shared(group: int, rows: int, most: int) -> int:
     if group * rows <= most:
         return group
     return max(heads for heads in range(1, most // rows + 1) if group % heads == 0) if 4 * rows <= most else 1
+
+
+def _bytes_of_keys(problem: Problem) -> int:
+    """Bytes of the keys and values of a head, which every tile of it reads."""
+    return problem.dims["K"] * (problem.dims["D"] + problem.dims["E"]) * problem.dtype.itemsize
+
+
+def _time(count: int, rows: int, lanes: int) -> float:
+    """Of a call with so many rows in tiles of `rows`, whose last one may be nearly empty; relative."""
+    return -(-count // rows) * rows * LOWER[rows // lanes]
 
 
 def _suits_tall(problem: Problem, usual: int, tall: int, size: int) -> bool:
