@@ -70,7 +70,9 @@ def given(Q: int, K: int, seed: int = 0):
 def exported(module, *inputs, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.onnx.export(module.eval(), inputs, dynamo=True, opset_version=23, verbose=False, **options)
+        return torch.onnx.export(
+            module.eval(), inputs, dynamo=True, opset_version=23, optimize=False, verbose=False, **options
+        )
 
 
 def computed(program, *inputs):

@@ -9,6 +9,7 @@ from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, DynamicLayer, DynamicSlidingWindowLayer
 
 LEAST = 64  # rows of room after the first ones
+USUAL = DynamicLayer.update, DynamicSlidingWindowLayer.update
 SHARE = 4  # and a quarter of the rows that there are: each is then copied about four times in all
 
 
@@ -53,10 +54,13 @@ class _Store:
 
 
 def _stores(layer: Any, new: torch.Tensor) -> tuple[_Store, _Store] | None:
-    """Where the layer has its keys and values; None if this append has to make new tensors: for a program of
-    torch.compile, in another dtype, or with gradients, whose tensors must not change.
+    """Where the layer has its keys and values; None if this append is left to transformers: for a program of
+    torch.compile, in another dtype, with gradients, whose tensors must not change, and where a program has put another
+    function in place of transformers' own.
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or new.dtype != layer.keys.dtype:
+        return None
+    if (DynamicLayer.update, DynamicSlidingWindowLayer.update) != USUAL:
         return None
     if layer.__dict__.get("stores") is None:
         layer.stores = _Store(), _Store()
