@@ -36,6 +36,11 @@ CALLS = {
     "callables": lambda *qkv, ids: rg.attention(
         *qkv, mask=lambda b, h, i, j: ids[b, i] >= ids[b, j], score=lambda s, b, h, i, j: s / 3 - SLOPES[h] * ids[b, j]
     ),
+    "counted from the end": lambda *qkv, ids: rg.attention(
+        *qkv,
+        mask=lambda b, h, i, j: (ids[b, i] >= ids[b, j - 2]) | torch.isin(j, torch.tensor([1, 3])),
+        score=lambda s, b, h, i, j: s + DISTANCES[h, i - j],
+    ),
     "booleans": lambda *qkv, ids: rg.attention(*qkv, mask=(ids > 0)[:, None, None]),
     "numbers": lambda *qkv, ids: rg.attention(*qkv, score=ids[:, None, None].sin()),
     "relative": lambda *qkv, ids: rg.attention(*qkv, score=rg.relative(DISTANCES)),

@@ -32,6 +32,7 @@ CALLS = {
     "documents": {"mask": rg.documents(DOCUMENTS)},
     "booleans": {"mask": SEEN},
     "callable": {"mask": lambda b, h, i, j: DOCUMENTS[i] == DOCUMENTS[j]},
+    "numbers of callables": {"mask": lambda b, h, i, j: True, "score": lambda s, b, h, i, j: 0.5},
     "slopes": {"score": rg.alibi(SLOPES), "mask": rg.window(3)},
     "softcap": {"score": rg.softcap(2.0), "scale": 0.5},
     "floats": {"score": torch.randn(H, Q, K)},

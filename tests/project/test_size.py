@@ -15,7 +15,7 @@ BUDGET = {
         "parallel": 32_530,  # as common: torch is not used until its import has ended
         "laws": 32_960,  # of conformance before; the base of findings (finding.py), which audits and conformance share
         "audits": 30_410,
-        "language": 37_870,  # vectors (tree/vectors.py, reductions.py), selected keys, captured.py, more of torch
+        "language": 37_950,  # vectors (tree/vectors.py, reductions.py), selected keys, captured.py, more of torch
         "ledger": 27_110,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 22_870,
         "api": 27_120,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)

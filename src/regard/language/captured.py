@@ -33,10 +33,10 @@ class Captured(Table):
         self.own = own
 
     def place(self, axis: int, index: Any) -> Any:
-        return elementwise(lambda part: _from_end(lift(part), self.shape[axis]), index)
+        return elementwise(lambda part: _from_end(lift(part), self.own.length(axis)), index)
 
 
-def _from_end(index: Expr, size: int) -> Expr:
+def _from_end(index: Expr, size: int | Expr) -> Expr:
     if isinstance(index, Const) or index.kind != "int" or not _may_be_negative([index], ANYWHERE):
         return index
     return where(index < 0, index + size, index)

@@ -134,6 +134,10 @@ class Table(Array):
 
     own = property(lambda self: self)  # the table that is read
 
+    def length(self, axis: int) -> Any:
+        """The number of elements along an axis, as part of an expression."""
+        return self.shape[axis]
+
     def place(self, axis: int, index: Any) -> Any:
         """The index as it is read."""
         return index

@@ -22,6 +22,13 @@ class Unread(Table):
         dtype = self.source.dtype
         return "float" if dtype.is_floating_point else "bool" if str(dtype) == "torch.bool" else "int"
 
+    def length(self, axis: int) -> Any:
+        """A size, which the program may leave open."""
+        import torch
+
+        size = self.source.shape[axis]
+        return size if isinstance(size, int) else Unread(torch.scalar_tensor(size, dtype=torch.int64)).item()
+
     def item(self) -> Expr:
         """The only number, where it is read."""
         return self[()]

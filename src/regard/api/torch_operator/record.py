@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 from ...common.arrays import as_tensor, read_array
 from ...common.call_hooks import compiling
 from ...language.checks.arguments import Arguments
-from ...language.expr import Expr, batch, head, key, lift, query
+from ...language.expr import Expr, batch, head, key, query
 from ...language.expr import score as the_score
 from ...language.tree.syntax import Syntax
 from ...language.tree.traced import Traced, spelled, trace_more_operators
@@ -71,18 +71,19 @@ def _text(rule: Any, symbols: tuple[Expr, ...], tables: list[torch.Tensor]) -> s
 
 
 def built(rule: Any, symbols: tuple[Expr, ...]) -> Any:
-    """What a callable builds of the symbols, as text in a program of torch.compile; any other rule is unchanged."""
+    """What a callable builds of the symbols, as text; any other rule is unchanged."""
     if not callable(rule) or isinstance(rule, Syntax | torch.Tensor):
         return rule
-    if not compiling():
-        return lift(rule(*symbols))
-    trace_more_operators()
+    if compiling():
+        trace_more_operators()
     with Reading():
-        return rule(*[symbol_of(symbol.name) for symbol in symbols])
+        found = rule(*[symbol_of(symbol.name) for symbol in symbols])
+    # A number that a callable returns is the score, whereas score=0.5 is added to it.
+    return found if isinstance(found, Syntax) else Traced("lift(", *traced_text(found), ")")
 
 
 def symbol_of(name: str) -> Traced:
-    """A variable in a program of torch.compile."""
+    """A variable in a recorded program."""
     return Traced(name, of=torch.float32 if name == "score" else torch.int64)
 
 
