@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+from regard.ledger.counting.passes import held
 from regard.torch.hf import Cache, register
 from regard.torch.hf.cache import GrowingLayer, GrowingWindow
 
@@ -89,6 +90,15 @@ def test_a_token_copies_no_key():
         append(layer, 1, torch.no_grad())
         places.add(layer.keys.data_ptr())
     assert len(places) == 1
+
+
+def test_the_ledger_counts_what_it_holds():
+    """The bytes of keys and values, and not those of the room behind them."""
+    cache = Cache(LlamaConfig(**SIZES))
+    with torch.no_grad():
+        for number in range(2):
+            cache.update(torch.zeros(1, 4, 9, 4), torch.zeros(1, 4, 9, 4), number)
+    assert held("past_key_values", cache) == (2 * 2 * 4 * 9 * 4 * 4, 0)
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])

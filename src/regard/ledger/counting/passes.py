@@ -258,7 +258,7 @@ def held(name: str, cache: Any) -> tuple[int, int]:
             sums["state" in name] += value.nbytes if value.is_floating_point() else 0
         elif isinstance(value, dict | list | tuple):
             waiting += [(name, each) for each in (value.values() if isinstance(value, dict) else value)]
-        elif type(value).__module__.startswith("transformers.cache"):
+        elif any(kind.__module__.startswith("transformers.cache") for kind in type(value).__mro__):
             waiting += vars(value).items()
     return sums[0], sums[1]
 

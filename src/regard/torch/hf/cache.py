@@ -8,6 +8,8 @@ import torch
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, DynamicLayer, DynamicSlidingWindowLayer
 
+from ...common.call_hooks import intercepted
+
 LEAST = 64  # rows of room after the first ones
 USUAL = DynamicLayer.update, DynamicSlidingWindowLayer.update
 SHARE = 4  # and a quarter of the rows that there are: each is then copied about four times in all
@@ -54,11 +56,11 @@ class _Store:
 
 
 def _stores(layer: Any, new: torch.Tensor) -> tuple[_Store, _Store] | None:
-    """Where the layer has its keys and values; None if this append is left to transformers: for a program of
-    torch.compile, in another dtype, with gradients, whose tensors must not change, and where a program has put another
-    function in place of transformers' own.
+    """Where the layer has its keys and values; None if this append is left to transformers: where operators are
+    recorded or counted, in another dtype, with gradients, whose tensors must not change, and where a program has put
+    another function in place of transformers' own.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or new.dtype != layer.keys.dtype:
+    if torch.is_grad_enabled() or intercepted(new) or new.is_meta or new.dtype != layer.keys.dtype:
         return None
     if (DynamicLayer.update, DynamicSlidingWindowLayer.update) != USUAL:
         return None
