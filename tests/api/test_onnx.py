@@ -52,7 +52,6 @@ CALLS = {
     "rows without keys": lambda *qkv, ids: rg.attention(*qkv, mask=rg.key < rg.query - 5, score=rg.alibi(H)),
     "a start": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), query_start=1),
     "starts": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), query_start=ids[:, 1]),
-    "bits": lambda *qkv, ids: rg.attention(*qkv, mask=(rg.query & 1) == (rg.key & 1)),
     "a part of a call": lambda *qkv, ids: rg.attention(*qkv, score=rg.score - rg.head * rg.key, head_start=3),
     "a layer": lambda q, k, v, ids: LAYER(q[:, 0], mask=rg.documents(ids[:, : q.shape[2]])),
 }

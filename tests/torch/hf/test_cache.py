@@ -1,7 +1,6 @@
 """Caches that append in place hold what transformers' own hold, after every operation."""
 
 import copy
-import io
 import pickle
 
 import pytest
@@ -31,12 +30,6 @@ def recording(layer):
     return layer
 
 
-def saved(layer):
-    file = io.BytesIO()
-    torch.save(layer, file)
-    return torch.load(io.BytesIO(file.getvalue()), weights_only=False)
-
-
 STEPS = {
     "append": lambda layer, n: layer,
     "crop": lambda layer, n: layer.crop(-min(n, layer.get_seq_length())),
@@ -47,7 +40,6 @@ STEPS = {
     "deep copy": lambda layer, n: copy.deepcopy(layer),
     "copy": lambda layer, n: copy.copy(layer),
     "pickle": lambda layer, n: pickle.loads(pickle.dumps(layer)),
-    "save": lambda layer, n: saved(layer),
     "gradients": lambda layer, n: append(layer, n, torch.enable_grad()),
     "inference": lambda layer, n: append(layer, n, torch.inference_mode()),
 }
