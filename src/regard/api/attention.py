@@ -229,9 +229,9 @@ def _recorded(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse:
     if exporting_to_onnx():
         if compiling():  # after the first attempt of the exporter failed; it raises the error of the first one
             torch_if_imported()._dynamo.graph_break(msg="regard: attention is exported without torch.compile")
-        from .torch_operator.onnx import exported
+        from .torch_operator.onnx import export
 
-        return exported(q, k, v, arguments, engine, lse), None
+        return export(q, k, v, arguments, engine, lse), None
     if getattr(q, "is_meta", False) and not compiling():
         recorded = watched("regard.attention")(recorded)
     return recorded(q, k, v, arguments, engine)

@@ -292,6 +292,24 @@ def rshift(x, y):
     return floordiv(x, Interval(np.exp2(least), np.exp2(most)))
 
 
+def between(low: float, high: float) -> Interval:
+    """The numbers from low to high, and NaN if low is infinite."""
+    return Interval(np.array([low], np.float64), np.array([high], np.float64), not np.isfinite(low))
+
+
+class Extremes:
+    """The bounds of a table wherever it is read: the smallest and largest value of integers, none for floats and for
+    tensors that have no numbers yet.
+    """
+
+    def __init__(self, table):
+        known = table.kind != "float" and isinstance(table.array, np.ndarray)
+        self.ends = between(table.array.min(), table.array.max()) if known else between(-np.inf, np.inf)
+
+    def bounds(self, _: list[Interval]) -> Interval:
+        return self.ends
+
+
 class RangeTable:
     """Minimum and maximum of an array over index ranges, many ranges at once.
 

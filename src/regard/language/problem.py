@@ -20,7 +20,7 @@ from ..common.dtypes import real_of
 from ..common.errors import Reason, Refused, alike
 from ..common.public import ArrayT
 from .callables import as_mask, as_score
-from .captured import placed
+from .captured import simplify
 from .checks.arguments import (
     Arguments,
     check_reads,
@@ -166,7 +166,7 @@ class Problem:
         if reading and 0 not in (B, H, Q, K):
             low, high = int(start.min()), int(start.max()) + Q - 1
             spans = ("batch", 0, B - 1), ("head", 0, H - 1), ("query", low, high), ("key", 0, K - 1)
-            rule, logit = (None if each is None else placed(each, spans) for each in (rule, logit))
+            rule, logit = (None if each is None else simplify(each, spans) for each in (rule, logit))
         if isinstance(rule, Const) and rule.value is True:
             rule = None
         if logit is the_score:

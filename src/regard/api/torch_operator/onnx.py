@@ -23,7 +23,7 @@ from ...language.functions import where
 from ...language.masks import causal
 from ...language.tree.traced import Traced
 from ...language.unread import without_numbers
-from .record import built, named
+from .record import build, name_tensors
 
 WHERE = "attention in ONNX"
 INFINITY = float("inf")
@@ -47,7 +47,7 @@ class Form(NamedTuple):
         return self[:2] == other[:2]
 
 
-def exported(q, k, v, arguments: Arguments, engine: str, lse: bool) -> torch.Tensor:
+def export(q, k, v, arguments: Arguments, engine: str, lse: bool) -> torch.Tensor:
     """(…, H, Q, E) by the operator Attention."""
     _check(arguments, engine, lse)
     leading = q.shape[:-3]
@@ -93,10 +93,10 @@ def _check(arguments: Arguments, engine: str, lse: bool) -> None:
 
 def _rule(rule: Any, symbols: tuple[Expr, ...], as_rule) -> Expr | torch.Tensor | None:
     """The rule as an expression, or the array that it is."""
-    rule = built(rule, symbols)
+    rule = build(rule, symbols)
     if isinstance(rule, Traced):
         tensors: list[torch.Tensor] = []
-        rule = without_numbers(named(rule, tensors), tensors)
+        rule = without_numbers(name_tensors(rule, tensors), tensors)
     if rule is None or isinstance(rule, Expr | bool | int | float | str):
         return as_rule(rule)
     array = torch.as_tensor(rule)

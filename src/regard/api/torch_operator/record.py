@@ -61,16 +61,16 @@ def _text(rule: Any, symbols: tuple[Expr, ...], tables: list[torch.Tensor]) -> s
     """The text of a rule; the tensors that it reads are appended to the tables."""
     if rule is None:
         return ""
-    rule = built(rule, symbols)
+    rule = build(rule, symbols)
     if compiling() or isinstance(rule, Traced):
-        return named(rule, tables)
+        return name_tensors(rule, tables)
     if not isinstance(rule, Expr):
         tables.append(torch.as_tensor(rule))
         return f"x{len(tables) - 1}"
     return write(rule, tables)
 
 
-def built(rule: Any, symbols: tuple[Expr, ...]) -> Any:
+def build(rule: Any, symbols: tuple[Expr, ...]) -> Any:
     """What a callable builds of the symbols, as text; any other rule is unchanged."""
     if not callable(rule) or isinstance(rule, Syntax | torch.Tensor):
         return rule
@@ -87,7 +87,7 @@ def symbol_of(name: str) -> Traced:
     return Traced(name, of=torch.float32 if name == "score" else torch.int64)
 
 
-def named(rule: Any, tables: list[torch.Tensor]) -> str:
+def name_tensors(rule: Any, tables: list[torch.Tensor]) -> str:
     """The text of a rule with the names of its tensors, which are appended to the tables."""
     found = ""
     for part in traced_text(rule):

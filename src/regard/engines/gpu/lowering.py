@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from ...language.analysis import deciding, in_range, ranges_of
-from ...language.expr import Const, Expr, Op, Read, Table, Var, tables_of, walk
-from ...language.intervals import Interval
+from ...language.expr import Const, Expr, Op, Read, Var, tables_of, walk
+from ...language.intervals import Extremes, between
 from ...language.problem import Problem
 from ...language.tree.interning import known
 from .device_call import Tables
@@ -48,27 +48,11 @@ def _fits(names: tuple[str, ...], sizes: tuple[int, ...]) -> bool:
     B, H, low, high, K = sizes
     roots = [known(name) for name in names if name]
     spans = {"batch": (0, B), "head": (0, H), "query": (low, high), "key": (0, K)}
-    ranges = {name: _interval(first, max(last - 1, first)) for name, (first, last) in spans.items()}
-    ranges["score"] = _interval(-np.inf, np.inf)
+    ranges = {name: between(first, max(last - 1, first)) for name, (first, last) in spans.items()}
+    ranges["score"] = between(-np.inf, np.inf)
     found = ranges_of(roots, ranges, {id(table): Extremes(table) for table in tables_of(*roots).values()})
     whole = [found[id(node)] for node in walk(*roots) if node.kind == "int"]
     return all(bool(np.all((part.lo > LEAST) & (part.hi < MOST - 1))) for part in whole)
-
-
-class Extremes:
-    """Bounds of a table wherever it is read: the smallest and largest value of integers, none for floats."""
-
-    def __init__(self, table: Table):
-        self.ends = (
-            _interval(-np.inf, np.inf) if table.kind == "float" else _interval(table.array.min(), table.array.max())
-        )
-
-    def bounds(self, _: list[Interval]) -> Interval:
-        return self.ends
-
-
-def _interval(low: float, high: float) -> Interval:
-    return Interval(np.array([low], np.float64), np.array([high], np.float64), not np.isfinite(low))
 
 
 def mask_of(problem: Problem, tables: Tables, whole: torch.dtype) -> Callable | None:

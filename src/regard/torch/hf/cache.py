@@ -10,8 +10,8 @@ from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, DynamicLayer, D
 
 from ...common.call_hooks import intercepted
 
-LEAST = 64  # rows of room after the first ones
 USUAL = DynamicLayer.update, DynamicSlidingWindowLayer.update
+LEAST = 64  # rows of room after the first ones
 SHARE = 4  # and a quarter of the rows that there are: each is then copied about four times in all
 
 
@@ -26,23 +26,22 @@ class _Store:
     def append(self, kept: torch.Tensor, new: torch.Tensor, room: int) -> torch.Tensor:
         """A view of the rows `kept` and the new ones behind them; without room it begins in new memory."""
         count, more = kept.shape[-2] if kept.numel() else 0, new.shape[-2]
-        if not self._holds(kept, count) or self.last + more > self.memory.shape[-2]:  # type: ignore[union-attr]
-            self.memory = new.new_empty(*new.shape[:-2], count + more + room, new.shape[-1])
+        memory = self.memory
+        if memory is None or not self._holds(memory, kept, count) or self.last + more > memory.shape[-2]:
+            memory = self.memory = new.new_empty(*new.shape[:-2], count + more + room, new.shape[-1])
             if count:
-                self.memory[..., :count, :] = kept
+                memory[..., :count, :] = kept
             self.first, self.last = 0, count
-        assert self.memory is not None
-        self.memory[..., self.last : self.last + more, :] = new
+        memory[..., self.last : self.last + more, :] = new
         self.last += more
-        self.rows = self.memory[..., self.first : self.last, :]
+        self.rows = memory[..., self.first : self.last, :]
         return self.rows
 
-    def _holds(self, kept: torch.Tensor, count: int) -> bool:
+    def _holds(self, memory: torch.Tensor, kept: torch.Tensor, count: int) -> bool:
         """Whether `kept` is a view of rows in the memory, behind which rows may be written: those of the last append,
         or fewer of them.
         """
-        memory = self.memory
-        if memory is None or (memory.is_inference() and not torch.is_inference_mode_enabled()):
+        if memory.is_inference() and not torch.is_inference_mode_enabled():
             return False
         if kept is self.rows:
             return True

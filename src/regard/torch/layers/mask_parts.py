@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from ...api.torch_operator.record import built, named
+from ...api.torch_operator.record import build, name_tensors
 from ...common.call_hooks import compiling, intercepted
 from ...common.errors import Refused, refuse
 from ...language import rule_text
@@ -51,12 +51,12 @@ class MaskParts:
         Raises `Refused` for a condition on both query and key other than rg.causal().
         """
         if compiling() or intercepted(q):
-            mask = built(mask, SYMBOLS)
+            mask = build(mask, SYMBOLS)
         if compiling() and isinstance(mask, Expr):
             mask = Traced(*text(mask))
         if isinstance(mask, Traced):
             tensors: list[torch.Tensor] = []
-            rule = named(mask, tensors)
+            rule = name_tensors(mask, tensors)
             kinds, condition = _kinds_of(where, rule, [_outline(each) for each in tensors]), torch.ops.regard.condition
             return cls(
                 bool(kinds & 1),
