@@ -10,6 +10,7 @@ Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`,
 `make test` runs all but sweeps, `make quick` no browser and nothing slow either. docs/project/testing.md says why.
 """
 
+import gc
 import os
 import signal
 import threading
@@ -93,6 +94,17 @@ def pytest_collection_modifyitems(items):
         for item in set(same).difference(shown):
             item.add_marker(pytest.mark.sweep)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # no worker is left with them at the end
+
+
+def pytest_collection():
+    gc.disable()  # what is collected stays to the end: to look through it again and again took a tenth of the time
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
+    gc.enable()
 
 
 def pytest_itemcollected(item):

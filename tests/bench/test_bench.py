@@ -5,67 +5,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import regard as rg
 from bench import interleave, report, run
 from bench.accuracy import Truth
-from bench.cases import CASES, choose, shrunk
+from bench.cases import CASES, shrunk
 from bench.engines import ENGINES, Form
 from regard.engines import peak
 from regard.engines.jit.code.target import host, limited, offered
-from tests.support.refusals import reasons_of, refusing
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
-CANNOT = {("sdpa", "softcap"), *(("onnxruntime", kind) for kind, case in SMALL.items() if case.dtype == "bfloat16")}
-PEERS = [
-    name for name in ENGINES if name != "flex"
-]  # compiled FlexAttention is slow to start, and has a test of its own
 
 
 def inputs_of(kind):
     return SMALL[kind].inputs()
-
-
-def judged(inputs, forms):
-    """Fails unless each form has the numbers of the truth."""
-    truth = Truth(inputs)
-    for form in forms:
-        assert truth.error(form.read(form.run())) < truth.tolerance, form.label
-
-
-def need(engine):
-    missing = ENGINES[engine].missing()
-    if missing:
-        pytest.skip(f"{', '.join(missing)} not installed")
-
-
-# In CI torch's engines only: the others are not regard's to test, and take long to build their models.
-@pytest.mark.parametrize("kind", SMALL)
-@pytest.mark.parametrize(
-    "engine", [name if name in ("sdpa", "eager") else pytest.param(name, marks=pytest.mark.sweep) for name in PEERS]
-)
-def test_engines_compute_what_they_claim(engine, kind):
-    """Every form of every engine agrees with float64 on every kind of case, or the engine refuses."""
-    need(engine)
-    if SMALL[kind].task not in ENGINES[engine].tasks or (engine, SMALL[kind].dtype) == ("jax", "float16"):
-        return  # XLA multiplies no float16 on the CPU
-    inputs = inputs_of(kind)
-    if (engine, kind) in CANNOT:
-        assert reasons_of(ENGINES[engine].forms, inputs)
-        return
-    judged(inputs, ENGINES[engine].forms(inputs))
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("kind", [kind for kind, case in SMALL.items() if case.task in ENGINES["flex"].tasks])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_flex_attention_computes_the_case(kind):
-    """FlexAttention's functions say the same as regard's expressions (run without a compiler)."""
-    from bench.engines import torch_flex
-
-    inputs = inputs_of(kind)
-    judged(inputs, torch_flex.forms(inputs, compiled=False))
 
 
 @pytest.mark.parametrize(
@@ -178,33 +131,3 @@ def test_peak_is_a_limit(monkeypatch):
     assert found.all > 1
     assert found.read > 0.1
     assert math.isnan(found.dot) == (peak.loops(host())[2] is None)
-
-
-def test_names_are_chosen_by_kind_or_pattern():
-    """Kinds, exact names and patterns choose; an unknown name is answered with the nearest."""
-    names = [case.name for case in CASES]
-
-    assert len(set(names)) == len(names)
-    assert choose([], names, "case") == names
-    assert choose(["window"], names, "case") == ["window-8k-d64"]
-    chosen = ["dense-512-d64", "dense-512-d128", "dense-2k-d64", "causal-512-d64", "causal-512-d128"]
-    assert choose(["*-512-*", "dense-2k-d64"], names, "case") == chosen
-    with refusing("did you mean 'causal'"):
-        choose(["causl"], names, "case")
-
-
-def test_a_requested_engine_must_be_installed(monkeypatch):
-    """By default missing engines are reported; a requested one raises `Refused` with the install command."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    console = Console(record=True, width=200)
-
-    with refusing("pip install jax"):
-        run.installed(["jax"], required=True, console=console)
-    found = run.installed(list(ENGINES), required=False, console=console)
-    assert [engine.name for engine in found] == ["regard", "forward"]
-    assert "skipped JAX" in console.export_text()
-
-
-def test_numbers_that_do_not_exist_become_null():
-    """NaN and infinity have no place in JSON."""
-    assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}

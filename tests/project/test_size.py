@@ -8,7 +8,7 @@ BUDGET = {
         "engines": 126_410,  # selected keys (selected_keys.py, jit/gather.py); second derivatives (reference/second.py)
         "conformance": 46_740,  # a session is closed where its suite cannot begin (pytest_plugin.py)
         "lens": 70_280,
-        "torch": 35_740,  # caches that append in place (hf/cache.py), replaced_sdpa.py, lengths (lazy_mask.py)
+        "torch": 37_560,  # caches that append in place (hf/cache.py), replaced_sdpa.py, lengths (lazy_mask.py)
         "compat": 6_600,  # the functions of flash-attn and xformers
         "observe": 13_740,  # of torch before
         "learn": 34_040,

@@ -32,6 +32,7 @@ from ...observe.recorder import NAME, listened, note, record
 from ..functional import attention, attention_rows_first, in_autocast
 from .cache import use_growing_layers
 from .collected_weights import wanted
+from .continuous_batching import Requests, admit
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
 from .lazy_mask import LazyMask, between_graphs, by_lengths, packed
 from .readiness import check, unsupported
@@ -70,6 +71,7 @@ def register(*, engine: Engine = "auto") -> None:
     AttentionInterface.register(NAME, functools.partial(attend, engine=engine))
     AttentionMaskInterface.register(NAME, mask_for)
     use_growing_layers()
+    admit()
 
 
 @watched("regard, for transformers")
@@ -128,7 +130,7 @@ def attend(
         differentiable in query, key, value, s_aux and position_bias.
 
     Raises:
-        Refused: 8-bit tensors, paged caches, sinks per query, a window without a mask, masks that do
+        Refused: 8-bit tensors, sinks per query, a window without a mask, masks that do
             not fit, or unknown arguments; the error lists every problem.
 
     Examples:
@@ -140,6 +142,7 @@ def attend(
         >>> out.shape, weights[0, 0].tolist()[0]
         (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
+    requests = Requests.taken_from(module, kwargs)
     weights_wanted, unknown = wanted(module, output_attentions), unsupported(kwargs)
     rate = dropout if module.training else 0.0
     mesh = divided(module)
@@ -157,6 +160,14 @@ def attend(
         rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
         rules = _with_dropout(rules, rate)
         return sequence.attention(in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
+    if requests is not None:
+        uncomputed = {"position_bias": position_bias, "indices": indices, "output_attentions": weights_wanted or None}
+        uncomputed |= {"dropout": rate or None, "tensor parallel": mesh}
+        reasons = [*unknown, *_not_in_batches(uncomputed), *_unsupported_dtypes(query, key, value)]
+        if reasons:
+            raise Refused(NAME, reasons)
+        rules = Arguments(None, None if softcap is None else capped(float(softcap)), scaling, None, s_aux)
+        return requests.attention(query, key, value, rules, engine), None
     ids = kwargs.get("position_ids")
     sizes = query.shape[2], key.shape[2]
     separate = by_lengths(kwargs, *sizes) if kwargs else None
@@ -221,6 +232,20 @@ def attend(
         out = attention_rows_first(query, key, value, arguments, engine, NAME)
     note(module, query, key, arguments)
     return out, weights
+
+
+def _not_in_batches(arguments: dict[str, Any]) -> list[Reason]:
+    """A reason for each argument that continuous batching does not compute."""
+    return [
+        Reason(
+            f"{name} in continuous batching",
+            "generate_batch, or transformers serve",
+            "rules that all rows of a request share",
+            "use model.generate",
+        )
+        for name, value in arguments.items()
+        if value is not None
+    ]
 
 
 def _with_dropout(arguments: Arguments, rate: float) -> Arguments:

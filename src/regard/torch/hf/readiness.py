@@ -223,11 +223,9 @@ IGNORED: dict[str, tuple[str, ...]] = {
 }
 
 _EAGER = 'use attn_implementation="eager"'
-_PAGED = ("a paged cache of continuous batching", "use model.generate instead of generate_batch")
 
 # Arguments that affect the result and are not supported: what they are, and the fix.
 REFUSED: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("block_table", "cache", "k_cache", "v_cache"), _PAGED),
     "block_indices": ("key blocks chosen per query by an indexer (sparse attention)", _EAGER),
     "sinks": ("sinks that differ per query", _EAGER),
     "seq_idx": ("the documents of a packed batch by number", "pack with position_ids that restart at each document"),
