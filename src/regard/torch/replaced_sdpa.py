@@ -26,7 +26,8 @@ NAME = "scaled_dot_product_attention"
 OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
 REGARD = "regard"  # under which the calls are counted that regard computed
 CAUSAL, DTYPES = causal(), frozenset(torch_dtypes())
-FEW = 1 << 13  # pairs up to which torch is faster where there are gradients, in float32 (bench/LOG.md)
+# Pairs up to which torch is faster where there are gradients (bench/LOG.md), in 16 bit and in more.
+FEW, FEW_OF_16_BIT = 36 << 10, 1 << 8
 
 _active: list[Replacement] = []
 _connected: list[tuple[torch.library.Library, bool]] = []  # the kernels, and whether torch's fused layers were enabled
@@ -164,9 +165,9 @@ def _attend(
 
 def _few_to_learn(q, k, v) -> bool:
     """Whether a call has gradients, and so few pairs that torch's time for them is less."""
-    if q.itemsize < 4 or q.ndim < 2 or not (q.requires_grad or k.requires_grad or v.requires_grad):
+    if q.ndim < 2 or not (q.requires_grad or k.requires_grad or v.requires_grad):
         return False
-    return q.numel() // max(1, q.shape[-1]) * k.shape[-2] <= FEW
+    return q.numel() // max(1, q.shape[-1]) * k.shape[-2] <= (FEW_OF_16_BIT if q.itemsize < 4 else FEW)
 
 
 def _why_not(q, k, v, mask, dropout: float, causes: bool, grouped: bool) -> str | None:
