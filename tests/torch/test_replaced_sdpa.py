@@ -165,7 +165,7 @@ def test_it_ends_with_the_block_and_nests():
 
 def test_every_thread():
     """Calls of other threads are replaced, in backward passes of checkpoints, too."""
-    x = torch.randn(2, 4, 40, 8).requires_grad_()
+    x = torch.randn(2, 4, 90, 8).requires_grad_()
     with replace_sdpa() as replacement:
         thread = threading.Thread(target=lambda: sdpa(Q, Q, Q))
         thread.start()

@@ -3,6 +3,7 @@
 functional     attention of tensors, as an operator that supports torch.compile, torch.func and autocast
 layers         attention layers (torch.nn.Module)
 positions      position encodings: sinusoidal, learned, rotary, ALiBi, T5 buckets, relative
+invariance     invariant: rows of linear layers that have the same bits alone and in every batch
 replaced_sdpa  replace_sdpa: torch's own attention, computed by regard in programs that are not edited
 hf             transformers models that run on regard
 """
@@ -21,6 +22,7 @@ with requires_extra("regard.torch", "torch"):
 if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
     from ..observe import profile, trace
     from . import hf, layers, positions
+    from .invariance import invariant
     from .layers import (
         Attention,
         DifferentialAttention,
@@ -55,12 +57,20 @@ __all__ = [
     "attention_with_lse",
     "deviation",
     "hf",
+    "invariant",
     "layers",
     "positions",
     "profile",
     "replace_sdpa",
     "trace",
 ]
+
+PLACES = {
+    "invariant": ".invariance",
+    "profile": "..observe",
+    "replace_sdpa": ".replaced_sdpa",
+    "trace": "..observe",
+}
 
 
 def __getattr__(name: str):
@@ -69,6 +79,6 @@ def __getattr__(name: str):
         with requires_extra(f"regard.torch.{name}", "hf" if name == "hf" else "torch"):
             return importlib.import_module(f".{name}", __name__)
     if name in (*__all__, "MultiheadAttention"):  # torch's spelling
-        place = {"profile": "..observe", "trace": "..observe", "replace_sdpa": ".replaced_sdpa"}.get(name, ".layers")
+        place = PLACES.get(name, ".layers")
         return getattr(importlib.import_module(place, __name__), name)
     raise no_attribute(__name__, name)

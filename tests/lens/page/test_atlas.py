@@ -10,11 +10,9 @@ import pytest
 import regard as rg
 from regard.language.measures import edges
 from regard.lens.viewer import embed
-from regard.lens.viewer.queries import about
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, share
 from tests.support.engines import normal
-from tests.support.page_map import Map
 
 
 def test_every_head_of_the_atlas_opens(home):
@@ -63,18 +61,6 @@ def test_metrics_take_the_place_of_pictures(home):
         x, y = view.tab.evaluate(f"(({{ x, y }}) => [x, y])(atlas.cells[{at}])")
         assert distance(view.pixel("#atlas-canvas", x + 2, y + 2), figure, slack=1) <= 3
         assert share(names[at]) == pytest.approx(figure, rel=0.006)
-
-
-def test_heads_are_sorted_by_the_metric(home):
-    """The heads of a layer stand in falling order of the figure, layers in that of their mean."""
-    view, run, _ = home
-    figures = np.array([call.figures["itself"] for call in run.calls])
-    view.choose(metric="itself", sort="heads")
-    places = np.reshape(view.tab.evaluate("atlas.cells.map(({ x }) => x)"), (2, 3))
-    np.testing.assert_array_equal(np.argsort(places), np.argsort(-figures))
-    view.choose(sort="layers")
-    tops = view.tab.evaluate("[0, 1].map((call) => atlas.cells.find((cell) => cell.call === call).y)")
-    np.testing.assert_array_equal(np.argsort(tops), np.argsort(-figures.mean(1)))
 
 
 def test_the_filter_is_stepped_over(home):
@@ -169,25 +155,3 @@ def test_detectors_say_of_how_many_rows_they_are_the_mean(plain):
     view.click("#atlas-as-table")
     view.choose(head="mean")
     assert listed(view)["weight on induction keys"].endswith(" % (1 row)")
-
-
-def test_without_special_tokens_nothing_is_said_of_them(plain):
-    """Neither in the list and the choice of metrics, nor beside the rows of the map."""
-    view, run = plain
-    view.choose(head=0)
-    said = " ".join([*listed(view), view.tab.text_content("#metric"), view.tab.text_content("#filter")])
-    assert "special tokens" not in said and "weight on the first key" in said
-    told = Map(view).hover(3, 1)
-    assert "entropy" in told and "special" not in told
-    marked, _ = example(4, 1, 2, mask=rg.causal())
-    assert "special" in about(marked)["calls"][0]["figures"] and "special" not in about(run)["calls"][0]["figures"]
-
-
-def test_a_row_with_one_key_has_nothing_to_spread(plain):
-    """The first row of a causal run; the mean of pooled rows leaves it out."""
-    view, run = plain
-    said = Map(view).hover(0, 0)
-    assert "one key: nothing to spread" in said and "entropy" not in said
-    spread = run.calls[0].rows["spread"][0]
-    several = view.tab.evaluate("tracksOf(0).then((tracks) => rowWords(tracks, 0, 4))")
-    assert several == f"entropy {100 * spread[1:].mean():.2g} % of the maximum possible"

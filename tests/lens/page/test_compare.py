@@ -276,20 +276,3 @@ def test_faults_stay_faults_in_merged_cells(opened):
     view = opened(page(spoiled(ours, exact[0], {(0, 3, 1): np.nan, (0, 0, 2): 0.25}), theirs))
     codes = view.tab.evaluate("async () => [...(await mergedSource.head(comparison.now.names[0], 0, 0)).coarse]")
     assert (codes[6], codes[1]) == (NAN, LEAK)
-
-
-def test_a_row_that_is_equal_in_runs_that_differ(opened):
-    """The first row of a causal model has one key: the heads are in the order of the other rows. A run compared with
-    itself has no list of ten heads that differ by 0 %, and no table without rows.
-    """
-    run, _ = run_of(SAME, mask=rg.causal())
-    view = opened(page(run, run_of(SAME, mask=rg.causal(), seed=5)[0]), "#query=0")
-    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
-    assert view.text("#compare-heads-title").endswith("in every head; heads that differ most in other rows")
-    changes = view.each("#compare-heads tbody td:last-child", "node.textContent.split(' → ').map(parseFloat)")
-    apart = np.abs(np.diff(changes)).ravel()
-    assert apart[0] > 1 and (np.diff(apart) <= 1).all()
-    view = opened(page(run, run))
-    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
-    assert view.text("#compare-heads-title") == "This row has the same weights in every head"
-    assert not view.tab.is_visible("#compare-heads") and not view.tab.is_visible("#compare-keys")

@@ -68,35 +68,6 @@ def test_the_pointer_and_a_click_show_the_lines_of_one_row(home):
     fits(lines(view), p, rows=[8, 10])
 
 
-def test_the_keyboard_reaches_every_line(home):
-    """Arrow keys move through rows and keys and show their lines without choosing; Enter chooses; leaving shows all."""
-    view, exact = home
-    p = exact[0][0]
-    view.tab.focus("#lines-rows")
-    view.press("ArrowDown", "ArrowDown")
-    fits(lines(view), p, rows=[7])
-    assert view.state("query") == 5
-    assert view.tab.get_attribute("#lines-rows", "aria-activedescendant") == "lines-rows-7"
-    view.press("Enter")
-    assert view.state("query", "lines") == (7, "row")
-    view.press("Tab", "End", "ArrowUp")
-    fits(lines(view), p, keys=[10])
-    view.tab.evaluate("document.activeElement.blur()")
-    fits(lines(view), p, rows=[7])
-
-
-def test_two_heads_have_lines_of_their_own(home):
-    """The lines of the second head stand next to those of the first."""
-    view, exact = home
-    view.choose(second={"call": 1, "head": "mean"})
-    mean = exact[1].mean(0, dtype=float)
-    view.tab.hover("#lines-rows-8")
-    fits(lines(view), exact[0][0], [8])
-    fits(lines(view, 1), mean, [8], rel=3 * FINE_ERROR)
-    assert view.text("#lines-title") == "Lines between tokens: layer 0, head 0 and mean of the 3 heads of layer 1"
-    assert f"second head: {100 * mean[8].max():.3g}"[:18] in view.text("#lines-said")
-
-
 def test_a_long_text_shows_a_window_and_says_so(opened):
     """40 rows around the chosen one, the keys at their positions and the strongest others; the rest is said."""
     run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())

@@ -106,20 +106,6 @@ def test_the_map_is_driven_by_the_keyboard(home):
     assert chart.view.state("view") is None
 
 
-def test_dragging_moves_the_map_with_the_pointer(home):
-    """What was under the pointer stays under it, to the edges of the matrix."""
-    chart, exact = home
-    chart.view.choose(view={"row": 4, "column": 3, "span": 5})
-    before = chart.seen()
-    chart.drag((6, 5), (5, 4))
-    after = chart.seen()
-    assert (after["row"] - before["row"], after["column"] - before["column"]) == pytest.approx((1, 1), abs=0.02)
-    assert share(chart.hover(8, 4)) == pytest.approx(exact[0][0, 8, 4], rel=DIGITS)
-    for _ in range(2):
-        chart.drag((8, 7), (6, 5))
-    assert chart.seen()["column"] == pytest.approx(7, abs=1e-6)  # 12 keys, 5 across: the last one is at the edge
-
-
 def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_share(opened):
     """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, in the reader and
     the sentence; the page says that these are not the model's numbers.
@@ -281,32 +267,3 @@ def test_what_is_wrong_is_seen_from_afar_and_how_to_pass(long):
         looks.append(chart.pixel(i, j))
     chart.view.choose(head=1, view=None)
     assert chart.tab.is_hidden("#map-alarm")
-
-
-def test_panning_draws_from_pictures_that_are_there(long):
-    """While the view moves within tiles that have arrived, nothing is asked for or decoded again."""
-    chart, _ = long
-    chart.view.choose(**BEGIN | {"head": 1, "view": {"row": 10, "column": 10, "span": 200}})
-    found = chart.tab.evaluate(
-        """async () => {
-            const counts = { asked: 0, decoded: 0, frames: 0 };
-            const { tile } = source, { paint } = Plot.prototype;
-            const { transferToImageBitmap: image } = OffscreenCanvas.prototype;
-            source.tile = function (...given) { counts.asked++; return tile.apply(this, given); };
-            OffscreenCanvas.prototype.transferToImageBitmap = function () {
-                counts.decoded++;
-                return image.apply(this);
-            };
-            Plot.prototype.paint = function () {
-                counts.frames++;
-                return paint.call(this);
-            };
-            for (let step = 0; step < 30; step++) { map.plot.pan(-1, -1); await new Promise(requestAnimationFrame); }
-            Object.assign(Plot.prototype, { paint });
-            Object.assign(OffscreenCanvas.prototype, { transferToImageBitmap: image });
-            delete source.tile;
-            return counts;
-        }"""
-    )
-    assert (found["asked"], found["decoded"]) == (0, 0)
-    assert found["frames"] >= 25

@@ -179,13 +179,6 @@ def test_findings_stand_on_top_and_lead_to_their_place(opened):
     assert view.tab.is_visible("#findings summary") and not view.tab.is_visible("#findings li")
 
 
-def test_a_name_in_a_copied_table_is_no_formula(opened):
-    """A spreadsheet computes what begins with a sign of equality; the copy puts an apostrophe before it."""
-    view = opened(fault(example(layers=1)[0], name='=HYPERLINK("x")', layer=None))
-    lines = view.tab.evaluate("headTable.text()").splitlines()[1:]
-    assert lines and all(line.startswith("'=HYPER") for line in lines)
-
-
 @pytest.mark.parametrize("whole", [False, True])
 def test_what_is_wrong_is_never_hidden(opened, monkeypatch, whole):
     """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows. (In
@@ -273,18 +266,6 @@ def test_the_policy_of_the_page_blocks_foreign_script(chromium, tmp_path):
     view.context.close()
 
 
-def test_an_old_browser_is_told(chromium, tmp_path):
-    """The script of the page is held deflated: a browser that cannot inflate it says so instead of staying empty."""
-    file = tmp_path / "page.html"
-    file.write_text(page(example()[0]), encoding="utf-8")
-    tab = chromium.new_page(bypass_csp=True)
-    tab.add_init_script("delete window.DecompressionStream")
-    tab.goto(file.as_uri())
-    tab.wait_for_selector("#problem:not([hidden])")
-    assert "This browser cannot open the page: DecompressionStream is not defined." in tab.inner_text("#problem")
-    tab.close()
-
-
 def test_a_row_that_may_attend_to_one_key_says_so(home):
     """Its 100 % tell nothing about the model."""
     view, *_ = home
@@ -310,15 +291,3 @@ def test_a_page_opens_on_a_fault(opened):
     alone, _ = example(layers=1)
     rows = alone.calls[0].rows | {"maximum": np.zeros((3, 8), np.float32)}
     assert choose(fault(alone, rows=rows)).why.startswith("the first of all heads")
-
-
-def test_weights_keep_their_colors_on_paper(opened):
-    """Browsers leave out backgrounds unless the page says that they mean something: here they are the weights, and the
-    ground of the dark theme. Steps are buttons on the screen, and stay; the other buttons are left out.
-    """
-    view = opened(example(mask=rg.causal())[0], color_scheme="dark")
-    view.reach("walk")
-    view.tab.emulate_media(media="print")
-    for selector in ("body", "#words .token", "#strongest-list i", "#swatches i"):
-        assert {*view.each(selector, "getComputedStyle(node).printColorAdjust")} == {"exact"}, selector
-    assert [view.tab.is_visible(f"#{name}") for name in ("walk-head-p", "help")] == [True, False]

@@ -20,7 +20,9 @@ from ...common.public import Engine
 from ...engines import direct
 from ...engines.array_rules import in_rows
 from ...engines.fast_path import ROWS_FIRST
+from ...language import expr
 from ...language.added_masks import hides, how_to_pass, range_of
+from ...language.analysis import substituted
 from ...language.checks.arguments import Arguments
 from ...language.expr import Expr
 from ...language.expr import score as the_score
@@ -29,12 +31,13 @@ from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ...language.selected_keys import selected_keys
 from ...observe.recorder import NAME, listened, note, record
+from .. import invariance
 from ..functional import attention, attention_rows_first, in_autocast
 from .cache import use_growing_layers
 from .collected_weights import wanted
 from .continuous_batching import Requests, admit
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
-from .lazy_mask import LazyMask, between_graphs, by_lengths, packed
+from .lazy_mask import LazyMask, between_graphs, by_lengths, packed, simplified
 from .readiness import check, unsupported
 
 __all__ = ["attend", "check", "record", "register"]
@@ -175,6 +178,8 @@ def attend(
         separate = packed(ids, attention_mask, *sizes)
     special = separate is not None or indices is not None or weights_wanted or rate
     special = special or (attention_mask is None and _causal(module, is_causal))
+    begins = attention_mask.begins if invariance.is_active() and isinstance(attention_mask, LazyMask) else ()
+    special = special or any(begins)
     if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
@@ -228,10 +233,32 @@ def attend(
     if needs_grad and weights is not None:  # the output is computed from them, so that they have gradients
         groups = weights.unflatten(1, (value.shape[1], -1))
         out = (groups @ value.unsqueeze(2)).flatten(1, 2).transpose(1, 2).contiguous()
+    elif any(begins) and not rate:
+        own = [_from(begin, (query, key, value), number, arguments, engine) for number, begin in enumerate(begins)]
+        out = torch.cat(own)
     else:
         out = attention_rows_first(query, key, value, arguments, engine, NAME)
     note(module, query, key, arguments)
     return out, weights
+
+
+def _from(begin: int, arrays, number: int, arguments: Arguments, engine: Engine) -> torch.Tensor:
+    """The output of one entry of the batch over its keys from `begin` on: blocks of keys are counted from there, so
+    that its numbers are those that it has without padding before it.
+    """
+    query, key, value = (each[number % len(each)][None] for each in arrays)
+    key, value = key[:, :, begin:], value[:, :, begin:]
+    Q, K = query.shape[2], key.shape[2]
+    start = (K + begin - Q if arguments.query_start is None else arguments.query_start) - begin
+    places = (expr.batch, number), (expr.query, begin), (expr.key, begin)
+    moved: dict[Expr, Expr] = {name: name + first for name, first in places}
+    mask, score = (
+        substituted(rule if isinstance(rule, Expr) else turn(rule, start + begin), moved) if rule is not None else None
+        for rule, turn in ((arguments.mask, dense), (arguments.score, lambda rule, start: bias(rule, the_score, start)))
+    )
+    mask = None if mask is None else simplified(mask, (1, 1, Q, K), start)
+    arguments = arguments._replace(mask=mask, score=score, query_start=start)
+    return attention_rows_first(query, key, value, arguments, engine, NAME)
 
 
 def _not_in_batches(arguments: dict[str, Any]) -> list[Reason]:

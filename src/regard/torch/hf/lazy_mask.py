@@ -83,6 +83,15 @@ class LazyMask:
         """Whether every row may attend every key."""
         return self.rule is EVERYTHING or (isinstance(self.rule, Const) and self.rule.value is True)
 
+    @property
+    def begins(self) -> list[int]:
+        """(B,) the first real key of each entry, after padding; empty without padding."""
+        found = [table.array for table in self.rule.tables if table.name == "padding"]
+        if not found:
+            return []
+        B, K = self.shape[0], self.shape[3]
+        return np.broadcast_to(found[0], (B, found[0].shape[-1]))[:, :K].argmax(1).tolist()
+
     def size(self, dim: int | None = None):
         """The shape, or one axis of it."""
         return self.shape if dim is None else self.shape[dim]
@@ -214,7 +223,7 @@ def lazy_mask(
     if attention_mask is not None:
         padding = _padding(attention_mask, first, first + shape[3])
         rule = padding if rule is EVERYTHING else rule if padding is EVERYTHING else rule & padding
-    return LazyMask(_simplified(rule, shape, start), shape, start, device)
+    return LazyMask(simplified(rule, shape, start), shape, start, device)
 
 
 def _traced(mask_function, first: int, start: int) -> Expr:
@@ -230,7 +239,7 @@ def _of_constant(mask_function, first: int, forward: bool) -> Expr:
     the first key.
     """
     rule = _shifted(mask_function, first)
-    return _simplified(rule, (LARGEST, 1, LARGEST, LARGEST), 0) if forward else rule
+    return simplified(rule, (LARGEST, 1, LARGEST, LARGEST), 0) if forward else rule
 
 
 def _shifted(mask_function, first: int) -> Expr:
@@ -264,7 +273,7 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
     return frozen_table(real, "padding")[expr.batch, expr.key]
 
 
-def _simplified(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:
+def simplified(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:
     """The expression without the parts that are always true or always false for this shape, such as unused padding."""
     B, _, Q, K = shape
     if 0 in (B, Q, K) or rule is EVERYTHING:

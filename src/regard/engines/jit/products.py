@@ -1,0 +1,140 @@
+"""Products of matrices whose numbers do not depend on what else is multiplied: each has its own sum, in a fixed order.
+
+Libraries choose the order by the sizes, so that a row has other bits alone than in a batch. Here
+
+    out[m, n] = Σ over chunks of CHUNK numbers: the sum of all lanes, halves first, of Σ a[m, i + lane] · b[n, i + lane]
+
+for every number of rows, columns and threads. Both matrices have the numbers of a sum side by side, as torch.nn.Linear
+has its weights, so nothing is copied.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from llvmlite import ir
+
+from ...common.arrays import address
+from . import threads
+from .code import build
+from .code.arguments import Block
+from .code.formats import Format
+from .code.ir import I32, Code, vector
+from .code.target import host
+from .kernels.parts.tasks import begun, each_task
+from .launch import Workspace
+
+SLOTS = ("next", "tasks", "a", "b", "out", "M", "N", "K", "a_row", "b_row", "out_row", "across", "high", "wide")
+CHUNK = 1024  # numbers of a sum after which its lanes are added up
+HIGH, WIDE = 96, 64  # rows and columns of a task: both of their chunks fit the cache of a core
+SMALL = 1 << 17  # multiply-adds below which a single thread is faster
+COLUMNS = 4  # of a tile
+HEIGHTS = {64: (6, 4, 2, 1)}  # of tiles, by the bytes of vectors, most rows first: 32 registers hold them
+LOW = 2, 1  # and 16 registers hold these
+
+
+def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a (M, K) · b (N, K) → out (M, N) in float32, or float64 for float64.
+
+    Rows of both are contiguous; K is a multiple of `step(dtype)`.
+    """
+    (M, K), N = a.shape, len(b)
+    name = a.dtype.name
+    form = Format(name, host())
+    kernel = build.compiled(f"product {name}", host(), functools.partial(_write, form), "product")
+    out = np.empty((M, N), np.float64 if name == "float64" else np.float32)
+    counter = np.zeros(1, np.int64)
+    across, down = -(-N // WIDE), -(-M // HIGH)
+    block = np.array([
+        address(counter), across * down, address(a), address(b), address(out), M, N, K, a.strides[0], b.strides[0],
+        out.strides[0], across, HIGH, WIDE,
+    ], np.int64)  # fmt: skip
+    small = M * N * K < SMALL
+    workers = 1 if small else min(threads.count(), across * down)
+    Workspace(kernel, block, 0, workers, (a, b, out, counter), alone=small).run()
+    return out
+
+
+def step(dtype: np.dtype) -> int:
+    """Numbers of a sum that are multiplied together."""
+    form = Format(dtype.name, host())
+    return host().lanes(form.size) * (2 if form.pairs else 1)
+
+
+def _write(form: Format) -> ir.Module:
+    """The kernel `product(arguments, scratch, budget)`; its slots are `SLOTS`."""
+    module, code, (arguments, _, budget) = begun("product")
+    arg = Block(code, arguments, [], [], True, SLOTS)
+    with each_task(code, arg, budget) as number:
+        top = code.mul(code.sdiv(number, arg["across"]), arg["high"])
+        left = code.mul(code.srem(number, arg["across"]), arg["wide"])
+        bottom = code.smaller_int(code.add(top, arg["high"]), arg["M"])
+        right = code.smaller_int(code.add(left, arg["wide"]), arg["N"])
+        with code.loop(0, arg["K"], CHUNK) as chunk:
+            end = code.smaller_int(code.add(chunk.index, CHUNK), arg["K"])
+            first = top
+            for rows in HEIGHTS.get(form.target.tile.vector, LOW):  # as many whole tiles of this height as there are
+                count = code.sdiv(code.sub(bottom, first), rows)
+                last = code.add(first, code.mul(count, rows))
+                with code.loop(first, last, rows) as row, code.loop(left, right, COLUMNS) as column:
+                    _tile(code, arg, form, (row.index, rows), column.index, (chunk.index, end))
+                first = last
+    code.ret_void()
+    return module
+
+
+def _tile(code: Code, arg: Block, form: Format, rows: tuple, left, chunk: tuple) -> None:
+    """Adds the sums of a chunk to a tile of the output; columns past the last one repeat it."""
+    lanes = form.target.lanes(form.size)
+    kind, each = vector(form.real, lanes), lanes * (2 if form.pairs else 1)
+    top, count = rows
+    last = code.sub(arg["N"], 1)
+    columns = [code.smaller_int(code.add(left, n), last) for n in range(COLUMNS)]
+    a = [arg.at("a", code.mul(code.add(top, m), arg["a_row"])) for m in range(count)]
+    b = [arg.at("b", code.mul(column, arg["b_row"])) for column in columns]
+    zeros = [code.number(0.0, kind)] * (count * COLUMNS)
+
+    def load(row, index):
+        place = code.at(row, index, form.itemsize)
+        return code.get(place, vector(I32, lanes)) if form.pairs else form.load(code, place, lanes)
+
+    multiply_add = code.dot_pairs if form.pairs else code.fma
+    with code.loop(chunk[0], chunk[1], each, zeros) as loop:
+        right = [load(row, loop.index) for row in b]
+        sums = []
+        for m, row in enumerate(a):
+            value = load(row, loop.index)
+            sums += [multiply_add(value, right[n], loop.carried[m * COLUMNS + n]) for n in range(COLUMNS)]
+        loop.carry(*sums)
+    begins = code.icmp_signed("==", chunk[0], 0)
+    for m in range(count):
+        found = _added_up(code, list(loop.result[m * COLUMNS : (m + 1) * COLUMNS]))
+        row = arg.at("out", code.mul(code.add(top, m), arg["out_row"]))
+        places = [code.at(row, column, form.size) for column in columns]
+        # All are read before any is written, because several may be the last column.
+        before = [code.select(begins, code.number(0.0, form.real), code.get(place, form.real)) for place in places]
+        for n, place in enumerate(places):
+            code.put(code.fadd(before[n], code.lane(found, n)), place)
+
+
+def _added_up(code: Code, sums: list):
+    """The sum of the lanes of each of COLUMNS vectors, halves first, as the lanes of one vector."""
+    width = sums[0].type.count
+    while width > 1:
+        half = width // 2
+        if len(sums) > 1:  # both halves of two vectors become the halves of one
+            pairs, sums = zip(sums[::2], sums[1::2], strict=True), []
+            for x, y in pairs:
+                count = x.type.count
+                low = [place + at for place in range(0, count, width) for at in range(half)]
+                high = [place + half for place in low]
+                both = [code.shuffle(x, y, part + [count + place for place in part]) for part in (low, high)]
+                sums.append(code.fadd(*both))
+        else:
+            (x,) = sums
+            low = [place + at for place in range(0, x.type.count, width) for at in range(half)]
+            high = [place + half for place in low]
+            sums = [code.fadd(code.shuffle(x, x, low), code.shuffle(x, x, high))]
+        width = half
+    return code.joined(sums)  # several, where vectors have fewer lanes than the tile has columns

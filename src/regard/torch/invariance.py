@@ -1,0 +1,159 @@
+"""`invariant`: products and activations on the CPU give a row the same bits alone and in every batch.
+
+Libraries choose the order of sums, and torch the code for the last numbers of an array, by the sizes of the whole
+array. While a block of `invariant` runs, the kernels of the CPU for these operators are those of this file, in every
+thread; regard's attention has a fixed order anyway, and begins at the first real key.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch.nn.functional import pad
+
+from ..common.arrays import read_array
+from ..common.dtypes import torch_dtypes
+from ..engines.jit import products
+
+WHERE = "invariant"
+DTYPES = frozenset(torch_dtypes())
+_active: list[Invariant] = []
+_library: list[torch.library.Library] = []
+_lock = threading.Lock()
+
+
+def invariant() -> Invariant:
+    """Gives every row the same bits alone and in a batch, in the whole process, until `restore()` or a block's end.
+
+    A model on regard then writes the same tokens, and has the same logits bit for bit, for every batch size, padding
+    side, chunk of a prompt and number of threads. Replaced on the CPU are the products of `nn.Linear` (`aten::mm` and
+    `aten::addmm`), and sigmoid, silu, gelu and softplus; torch's norms and other activations have this property. Not
+    covered: attention by others than regard, convolutions, products of batches of matrices (`aten::bmm`), programs of
+    torch.compile, and layers whose cache keeps a window of keys only, where chunks may differ.
+
+    Returns:
+        A context manager with the method `restore()`.
+
+    Examples:
+        >>> import torch, regard.torch
+        >>> layer, x = torch.nn.Linear(64, 64), torch.randn(100, 64)
+        >>> with torch.no_grad(), regard.torch.invariant():
+        ...     bool((layer(x)[7] == layer(x[7])).all())
+        True
+    """
+    return Invariant()
+
+
+class Invariant:
+    """The replacement of torch's operators, until `restore()` or the end of the block; made by `invariant`.
+
+    Examples:
+        >>> import regard.torch
+        >>> with regard.torch.invariant() as block:
+        ...     block
+        <invariant: 6 operators of torch on the CPU>
+    """
+
+    def __init__(self) -> None:
+        self.__enter__()
+
+    def restore(self) -> None:
+        """Ends the replacement; torch computes its own operators again when the last one has ended."""
+        with _lock:
+            if self in _active:
+                _active.remove(self)
+                if not _active:
+                    _library.pop()._destroy()
+
+    def __enter__(self) -> Self:
+        with _lock:
+            if self not in _active:
+                _active.append(self)
+                if len(_active) == 1:
+                    _library.append(_replaced())
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.restore()
+
+    def __repr__(self) -> str:
+        return f"<invariant: {len(OPERATORS)} operators of torch on the CPU>"
+
+
+def is_active() -> bool:
+    """Whether a block runs."""
+    return bool(_active)
+
+
+def _replaced() -> torch.library.Library:
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that kernels are replaced
+        for name, function in OPERATORS.items():
+            library.impl(name, function, "CPU", allow_override=True)
+    return library
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a (M, K) · b (K, N), in float32 or float64."""
+    b = b.t()
+    missing = -a.shape[1] % products.step(read_array(a[:0], WHERE).dtype)
+    a, b = (pad(each, (0, missing)) if missing else each for each in (a, b))
+    a, b = (each if each.stride(1) == 1 or each.shape[1] == 1 else each.contiguous() for each in (a, b))
+    return torch.from_numpy(products.multiply(read_array(a, WHERE), read_array(b, WHERE)))
+
+
+def _mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if not _is_ours(a, b):
+        return torch.mm(a, b, out=a.new_empty(a.shape[0], b.shape[1]))
+    return _product(a, b).to(a.dtype)
+
+
+def _addmm(added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> torch.Tensor:
+    if not _is_ours(a, b):
+        return torch.addmm(added, a, b, beta=beta, alpha=alpha, out=a.new_empty(a.shape[0], b.shape[1]))
+    found = _product(a, b)
+    found = found if alpha == 1 else found.mul_(alpha)
+    return (found.add_(added, alpha=beta) if beta else found).to(a.dtype)
+
+
+def _is_ours(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether products of two matrices are computed here; torch refuses those that do not fit."""
+    return a.dtype in DTYPES and a.dtype == b.dtype and a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0]
+
+
+def _by_numbers(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """An activation that is computed in float32 or more, from operators that treat all numbers of an array alike."""
+
+    def activation(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        return function(x.float() if x.itemsize < 4 else x, *args, **options).to(x.dtype)
+
+    return activation
+
+
+def _sigmoid(x: torch.Tensor) -> torch.Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def _gelu(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+    if approximate == "tanh":
+        return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1 + torch.erf(x * 0.5**0.5))
+
+
+def _softplus(x: torch.Tensor, beta: Any = 1, threshold: Any = 20) -> torch.Tensor:
+    return torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)
+
+
+OPERATORS = {
+    "mm": _mm,
+    "addmm": _addmm,
+    "sigmoid": _by_numbers(_sigmoid),
+    "silu": _by_numbers(lambda x: x * _sigmoid(x)),
+    "gelu": _by_numbers(_gelu),
+    "softplus": _by_numbers(_softplus),
+}
