@@ -64,6 +64,7 @@ def test_other_dtypes_are_computed_by_torch():
     x = torch.arange(6).reshape(2, 3)
     with invariant():
         assert torch.equal(x @ x.t(), torch.tensor([[5, 14], [14, 50]]))
+        assert torch.sigmoid(x).dtype is torch.float32
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "gemma2"])

@@ -15,12 +15,10 @@ from typing import Any, Self
 import torch
 from torch.nn.functional import pad
 
-from ..common.arrays import read_array
 from ..common.dtypes import torch_dtypes
 from ..engines.jit import products
 
-WHERE = "invariant"
-DTYPES = frozenset(torch_dtypes())
+DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in torch_dtypes()}
 _active: list[Invariant] = []
 _library: list[torch.library.Library] = []
 _lock = threading.Lock()
@@ -101,10 +99,18 @@ def _replaced() -> torch.library.Library:
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a (M, K) · b (K, N), in float32 or float64."""
     b = b.t()
-    missing = -a.shape[1] % products.step(read_array(a[:0], WHERE).dtype)
-    a, b = (pad(each, (0, missing)) if missing else each for each in (a, b))
-    a, b = (each if each.stride(1) == 1 or each.shape[1] == 1 else each.contiguous() for each in (a, b))
-    return torch.from_numpy(products.multiply(read_array(a, WHERE), read_array(b, WHERE)))
+    name = DTYPES[a.dtype]
+    missing = -a.shape[1] % products.step(name)
+    if missing:
+        a, b = pad(a, (0, missing)), pad(b, (0, missing))
+    a, b = (each if each.stride(1) == 1 else each.contiguous() for each in (a, b))
+    (M, K), N, size = a.shape, b.shape[0], a.itemsize
+    out = torch.empty(M, N, dtype=torch.promote_types(a.dtype, torch.float32))
+    if not (M and N and K):
+        return out.zero_()
+    multiply = products.product(name, (M, N, K), (a.stride(0) * size, b.stride(0) * size))
+    multiply(a.data_ptr(), b.data_ptr(), out.data_ptr(), (a, b, out))
+    return out
 
 
 def _mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -126,10 +132,13 @@ def _is_ours(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype in DTYPES and a.dtype == b.dtype and a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0]
 
 
-def _by_numbers(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _by_numbers(name: str, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """An activation that is computed in float32 or more, from operators that treat all numbers of an array alike."""
+    own = getattr(torch.ops.aten, name).out
 
     def activation(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if x.dtype not in DTYPES:
+            return own(x, *args, **options, out=torch.empty(0, dtype=torch.result_type(x, 1.0)))
         return function(x.float() if x.itemsize < 4 else x, *args, **options).to(x.dtype)
 
     return activation
@@ -149,11 +158,5 @@ def _softplus(x: torch.Tensor, beta: Any = 1, threshold: Any = 20) -> torch.Tens
     return torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)
 
 
-OPERATORS = {
-    "mm": _mm,
-    "addmm": _addmm,
-    "sigmoid": _by_numbers(_sigmoid),
-    "silu": _by_numbers(lambda x: x * _sigmoid(x)),
-    "gelu": _by_numbers(_gelu),
-    "softplus": _by_numbers(_softplus),
-}
+ACTIVATIONS = {"sigmoid": _sigmoid, "silu": lambda x: x * _sigmoid(x), "gelu": _gelu, "softplus": _softplus}
+OPERATORS = {"mm": _mm, "addmm": _addmm} | {name: _by_numbers(name, each) for name, each in ACTIVATIONS.items()}

@@ -21,11 +21,12 @@ from .code import build
 from .code.arguments import Block
 from .code.formats import Format
 from .code.ir import I32, Code, vector
-from .code.target import host
+from .code.target import Target, host
 from .kernels.parts.tasks import begun, each_task
 from .launch import Workspace
 
 SLOTS = ("next", "tasks", "a", "b", "out", "M", "N", "K", "a_row", "b_row", "out_row", "across", "high", "wide")
+A = SLOTS.index("a")  # then b and out
 CHUNK = 1024  # numbers of a sum after which its lanes are added up
 HIGH, WIDE = 96, 64  # rows and columns of a task: both of their chunks fit the cache of a core
 SMALL = 1 << 17  # multiply-adds below which a single thread is faster
@@ -34,32 +35,55 @@ HEIGHTS = {64: (6, 4, 2, 1)}  # of tiles, by the bytes of vectors, most rows fir
 LOW = 2, 1  # and 16 registers hold these
 
 
-def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a (M, K) · b (N, K) → out (M, N) in float32, or float64 for float64.
+class Product:
+    """out (M, N) = a (M, K) · b (N, K), in float32, or float64 for float64, prepared for many calls.
 
-    Rows of both are contiguous; K is a multiple of `step(dtype)`.
+    name: the dtype of a and b. sizes: M, N, K, where K is a multiple of `step(name)`. rows: bytes from one row of a to
+    the next, and of b; their numbers are contiguous, as out is.
     """
-    (M, K), N = a.shape, len(b)
-    name = a.dtype.name
-    form = Format(name, host())
-    kernel = build.compiled(f"product {name}", host(), functools.partial(_write, form), "product")
-    out = np.empty((M, N), np.float64 if name == "float64" else np.float32)
-    counter = np.zeros(1, np.int64)
-    across, down = -(-N // WIDE), -(-M // HIGH)
-    block = np.array([
-        address(counter), across * down, address(a), address(b), address(out), M, N, K, a.strides[0], b.strides[0],
-        out.strides[0], across, HIGH, WIDE,
-    ], np.int64)  # fmt: skip
-    small = M * N * K < SMALL
-    workers = 1 if small else min(threads.count(), across * down)
-    Workspace(kernel, block, 0, workers, (a, b, out, counter), alone=small).run()
-    return out
+
+    def __init__(self, name: str, sizes: tuple[int, int, int], rows: tuple[int, int], count: int, target: Target):
+        M, N, K = sizes
+        form = Format(name, target)
+        self.kernel = build.compiled(f"product {name}", target, functools.partial(_write, form), "product")
+        across, down = -(-N // WIDE), -(-M // HIGH)
+        self.tasks, self.small = across * down, M * N * K < SMALL
+        self.workers = 1 if self.small else min(count, self.tasks)
+        places = *rows, N * form.size
+        self.block = np.array([0, self.tasks, 0, 0, 0, M, N, K, *places, across, HIGH, WIDE], np.int64)
+        self.free: list[Workspace] = []  # that no call is using
+
+    def workspace(self) -> Workspace:
+        """A new workspace; in its room is the counter of tasks."""
+        block, counter = self.block.copy(), np.zeros(1, np.int64)
+        block[0] = address(counter)
+        return Workspace(self.kernel, block, 0, self.workers, (counter,), alone=self.small)
+
+    def __call__(self, a: int, b: int, out: int, held: tuple) -> None:
+        """Multiplies the matrices at two addresses; held: their owners, and that of the output."""
+        workspace = Workspace.of(self)
+        workspace.room[0] = 0
+        workspace.block[A : A + 3] = np.array((a, b, out), np.int64).data
+        workspace.run(held)
+        self.free.append(workspace)
 
 
-def step(dtype: np.dtype) -> int:
+def product(name: str, sizes: tuple[int, int, int], rows: tuple[int, int]) -> Product:
+    """The product of matrices of these sizes, from an earlier call if there was one."""
+    return _product(name, sizes, rows, threads.count(), host())
+
+
+_product = functools.lru_cache(256)(Product)
+
+
+def step(name: str) -> int:
     """Numbers of a sum that are multiplied together."""
-    form = Format(dtype.name, host())
-    return host().lanes(form.size) * (2 if form.pairs else 1)
+    return _step(Format(name, host()))
+
+
+@functools.cache
+def _step(form: Format) -> int:
+    return form.target.lanes(form.size) * (2 if form.pairs else 1)
 
 
 def _write(form: Format) -> ir.Module:
@@ -87,7 +111,7 @@ def _write(form: Format) -> ir.Module:
 def _tile(code: Code, arg: Block, form: Format, rows: tuple, left, chunk: tuple) -> None:
     """Adds the sums of a chunk to a tile of the output; columns past the last one repeat it."""
     lanes = form.target.lanes(form.size)
-    kind, each = vector(form.real, lanes), lanes * (2 if form.pairs else 1)
+    kind, each = vector(form.real, lanes), _step(form)
     top, count = rows
     last = code.sub(arg["N"], 1)
     columns = [code.smaller_int(code.add(left, n), last) for n in range(COLUMNS)]
