@@ -18,8 +18,8 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 OPERATORS = {
     "linear": lambda x, w, bias: F.linear(x, w, bias),
-    "columns": lambda x, w, bias: torch.addmm(bias, x, w.t().contiguous(), beta=2, alpha=-1.5),
-    "rows apart": lambda x, w, bias: x.t().contiguous().t() @ w.t(),
+    "columns": lambda x, w, bias: torch.addmm(bias, x, w.T.contiguous(), beta=2, alpha=-1.5),
+    "rows apart": lambda x, w, bias: x.T.contiguous().T @ w.T,
     "sigmoid": lambda x, w, bias: torch.sigmoid(9 * x),
     "silu": lambda x, w, bias: F.silu(9 * x),
     "gelu": lambda x, w, bias: F.gelu(9 * x),
