@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import regard as rg
 from bench import interleave, report, run
@@ -13,6 +14,7 @@ from bench.cases import CASES, shrunk
 from bench.engines import ENGINES, Form
 from regard.engines import peak
 from regard.engines.jit.code.target import host, limited, offered
+from tests.support.refusals import refusing
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
 
@@ -131,3 +133,20 @@ def test_peak_is_a_limit(monkeypatch):
     assert found.all > 1
     assert found.read > 0.1
     assert math.isnan(found.dot) == (peak.loops(host())[2] is None)
+
+
+def test_a_requested_engine_must_be_installed(monkeypatch):
+    """By default missing engines are reported; a requested one raises `Refused` with the install command."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    console = Console(record=True, width=200)
+
+    with refusing("pip install jax"):
+        run.installed(["jax"], required=True, console=console)
+    found = run.installed(list(ENGINES), required=False, console=console)
+    assert [engine.name for engine in found] == ["regard", "forward"]
+    assert "skipped JAX" in console.export_text()
+
+
+def test_numbers_that_do_not_exist_become_null():
+    """NaN and infinity have no place in JSON."""
+    assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}

@@ -300,7 +300,7 @@ import sys, torch
 q = torch.zeros(1, 2, 3, 8)
 torch.nn.functional.scaled_dot_product_attention(q, q, q)
 replaced = sys.modules.get("regard.torch.replaced_sdpa")
-print("regard" in sys.modules, replaced and dict(replaced._active[0].calls))
+print("regard" in sys.modules, replaced and dict(replaced.Replacement.active[0].calls))
 """
     shown = []
     for variable in ("1", "0"):

@@ -5,6 +5,7 @@ layers         attention layers (torch.nn.Module)
 positions      position encodings: sinusoidal, learned, rotary, ALiBi, T5 buckets, relative
 invariance     invariant: rows of linear layers that have the same bits alone and in every batch
 replaced_sdpa  replace_sdpa: torch's own attention, computed by regard in programs that are not edited
+replaced_operators  kernels of torch's operators that are replaced in a block
 hf             transformers models that run on regard
 """
 

@@ -7,21 +7,18 @@ thread; regard's attention has a fixed order anyway, and begins at the first rea
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import pad
 
 from ..common.dtypes import torch_dtypes
 from ..engines.jit import products
+from .replaced_operators import ReplacedOperators
 
 DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in torch_dtypes()}
-_active: list[Invariant] = []
-_library: list[torch.library.Library] = []
-_lock = threading.Lock()
 
 
 def invariant() -> Invariant:
@@ -46,7 +43,7 @@ def invariant() -> Invariant:
     return Invariant()
 
 
-class Invariant:
+class Invariant(ReplacedOperators):
     """The replacement of torch's operators, until `restore()` or the end of the block; made by `invariant`.
 
     Examples:
@@ -56,44 +53,24 @@ class Invariant:
         <invariant: 6 operators of torch on the CPU>
     """
 
-    def __init__(self) -> None:
-        self.__enter__()
+    library: ClassVar[torch.library.Library]
 
-    def restore(self) -> None:
-        """Ends the replacement; torch computes its own operators again when the last one has ended."""
-        with _lock:
-            if self in _active:
-                _active.remove(self)
-                if not _active:
-                    _library.pop()._destroy()
+    @classmethod
+    def connect(cls) -> None:
+        """Replaces the kernels."""
+        cls.library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there are others
+            for name, function in OPERATORS.items():
+                cls.library.impl(name, function, "CPU", allow_override=True)
 
-    def __enter__(self) -> Self:
-        with _lock:
-            if self not in _active:
-                _active.append(self)
-                if len(_active) == 1:
-                    _library.append(_replaced())
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.restore()
+    @classmethod
+    def disconnect(cls) -> None:
+        """Puts torch's own kernels back."""
+        cls.library._destroy()
 
     def __repr__(self) -> str:
         return f"<invariant: {len(OPERATORS)} operators of torch on the CPU>"
-
-
-def is_active() -> bool:
-    """Whether a block runs."""
-    return bool(_active)
-
-
-def _replaced() -> torch.library.Library:
-    library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that kernels are replaced
-        for name, function in OPERATORS.items():
-            library.impl(name, function, "CPU", allow_override=True)
-    return library
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

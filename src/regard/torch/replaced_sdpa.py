@@ -7,9 +7,8 @@ and programs that are being compiled, after autocast has cast it. What regard do
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,6 +20,7 @@ from ..engines.fast_path import ROWS_FIRST
 from ..language.checks.arguments import Arguments
 from ..language.masks import causal
 from .functional import attention_rows_first
+from .replaced_operators import ReplacedOperators
 
 NAME = "scaled_dot_product_attention"
 OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
@@ -28,10 +28,6 @@ REGARD = "regard"  # under which the calls are counted that regard computed
 CAUSAL, DTYPES = causal(), frozenset(torch_dtypes())
 # Pairs up to which torch is faster where there are gradients (bench/LOG.md), in 16 bit and in more.
 FEW, FEW_OF_16_BIT = 36 << 10, 1 << 8
-
-_active: list[Replacement] = []
-_connected: list[tuple[torch.library.Library, bool]] = []  # the kernels, and whether torch's fused layers were enabled
-_lock = threading.Lock()
 
 
 def replace_sdpa() -> Replacement:
@@ -62,7 +58,7 @@ def replace_sdpa() -> Replacement:
     return Replacement()
 
 
-class Replacement:
+class Replacement(ReplacedOperators):
     """torch's attention, replaced until `restore()` or the end of the block; made by `replace_sdpa`.
 
     Args:
@@ -77,49 +73,34 @@ class Replacement:
         <scaled_dot_product_attention: 1 call by regard>
     """
 
+    fused: ClassVar[bool]  # whether torch's fused layers were enabled before
+    library: ClassVar[torch.library.Library]
+
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
-        self.__enter__()
+        super().__init__()
 
-    def restore(self) -> None:
-        """Ends the replacement; torch computes its own attention again when the last one has ended."""
-        with _lock:
-            if self in _active:
-                _active.remove(self)
-                if not _active:
-                    _disconnect()
+    @classmethod
+    def connect(cls) -> None:
+        """Replaces the kernels, and disables torch's fused layers, which have their own attention."""
+        cls.library = torch.library.Library("aten", "IMPL")
+        for key in ("CPU", "AutogradCPU"):
+            cls.library.impl(NAME, _attend, key)
+        OPERATOR._dispatch_cache.clear()  # of the kernels that programs that were compiled before have found
+        cls.fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
 
-    def __enter__(self) -> Self:
-        with _lock:
-            if self not in _active:
-                _active.append(self)
-                if len(_active) == 1:
-                    _connect()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.restore()
+    @classmethod
+    def disconnect(cls) -> None:
+        """Puts torch's own kernels back."""
+        cls.library._destroy()
+        OPERATOR._dispatch_cache.clear()
+        torch.backends.mha.set_fastpath_enabled(cls.fused)
 
     def __repr__(self) -> str:
         own, rest = self.calls[REGARD], [(why, count) for why, count in self.calls.items() if why != REGARD]
         by_torch = "".join(f", {count} by torch ({why})" for why, count in rest)
         return f"<{NAME}: {counted(own, 'call')} by regard{by_torch}>"
-
-
-def _connect() -> None:
-    library = torch.library.Library("aten", "IMPL")
-    for key in ("CPU", "AutogradCPU"):
-        library.impl(NAME, _attend, key)
-    OPERATOR._dispatch_cache.clear()  # of the kernels that programs that were compiled before have found
-    _connected.append((library, torch.backends.mha.get_fastpath_enabled()))
-    torch.backends.mha.set_fastpath_enabled(False)  # torch's fused layers have their own attention
-
-
-def _disconnect() -> None:
-    library, fused = _connected.pop()
-    library._destroy()
-    OPERATOR._dispatch_cache.clear()
-    torch.backends.mha.set_fastpath_enabled(fused)
 
 
 def _attend(
@@ -149,7 +130,7 @@ def _attend(
     why = "few pairs, with gradients" if few else None
     if known is None and not few:
         why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-    for each in _active:
+    for each in Replacement.active:
         each.calls[why or REGARD] += 1
     if known is not None:
         return known.transpose(1, 2) if beside else known

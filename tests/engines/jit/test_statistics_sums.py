@@ -14,9 +14,8 @@ from regard.engines.jit.kernels.forward import PIECE
 from regard.engines.jit.statistics import RowSums, Runner
 from regard.engines.jit.tiling import NARROW, tiling
 from regard.language.measures import checked_request
-from tests.engines.jit.test_statistics import EVERYTHING, judge
+from tests.engines.jit.test_statistics import EVERYTHING
 from tests.engines.jit.usual import large_examples, parts, rules_with_gaps, same_results, tree
-from tests.support.engines import DTYPES
 from tests.support.kernels import arrays
 from tests.support.lanes import by_name
 from tests.support.strategies import LAYOUTS, Dims, laid_out
@@ -180,16 +179,3 @@ def test_law_11_sums_over_rows_do_not_depend_on_tiles(Q):
         same_results(own, answer(*here, width))
         same_results(own[:1], answer(*here, width, ["received"]))
     assert len(heights) > 1 or high > Q
-
-
-@large_examples(8, 5)
-@given(data=st.data(), Q=st.integers(1, 40), K=st.integers(5000, 9000), dtype=st.sampled_from(DTYPES))
-def test_several_pieces_under_any_mask(data, Q, K, dtype):
-    """Random masks with gaps, over several pieces, sinks and hostile keys: every measure is that of the law."""
-    mask = data.draw(rules_with_gaps(Dims(1, 1, 2, Q, K, 8, 1)))
-    q, k = (part.astype(dtype) for part in arrays(Q=Q, K=K, D=8, H=2, G=1, B=1, seed=data.draw(st.integers(0, 99)))[:2])
-    bad = data.draw(hostile)
-    if bad is not None:
-        k[0, 0, data.draw(st.integers(0, K - 1)), 3] = bad
-    rules = {"mask": mask, "sinks": np.ones(2, np.float32) if data.draw(st.booleans()) else None}
-    judge({"q": q, "k": k, **rules}, [*EVERYTHING, rg.mass(rg.key // PIECE == 2, "third")])

@@ -25,7 +25,7 @@ from .code.target import Target, host
 from .kernels.parts.tasks import begun, each_task
 from .launch import Workspace
 
-SLOTS = ("next", "tasks", "a", "b", "out", "M", "N", "K", "a_row", "b_row", "out_row", "across", "high", "wide")
+SLOTS = ("next", "tasks", "a", "b", "out", "M", "N", "K", "a_row", "b_row", "out_row", "across")
 A = SLOTS.index("a")  # then b and out
 CHUNK = 1024  # numbers of a sum after which its lanes are added up
 HIGH, WIDE = 96, 64  # rows and columns of a task: both of their chunks fit the cache of a core
@@ -50,7 +50,7 @@ class Product:
         self.tasks, self.small = across * down, M * N * K < SMALL
         self.workers = 1 if self.small else min(count, self.tasks)
         places = *rows, N * form.size
-        self.block = np.array([0, self.tasks, 0, 0, 0, M, N, K, *places, across, HIGH, WIDE], np.int64)
+        self.block = np.array([0, self.tasks, 0, 0, 0, M, N, K, *places, across], np.int64)
         self.free: list[Workspace] = []  # that no call is using
 
     def workspace(self) -> Workspace:
@@ -91,10 +91,10 @@ def _write(form: Format) -> ir.Module:
     module, code, (arguments, _, budget) = begun("product")
     arg = Block(code, arguments, [], [], True, SLOTS)
     with each_task(code, arg, budget) as number:
-        top = code.mul(code.sdiv(number, arg["across"]), arg["high"])
-        left = code.mul(code.srem(number, arg["across"]), arg["wide"])
-        bottom = code.smaller_int(code.add(top, arg["high"]), arg["M"])
-        right = code.smaller_int(code.add(left, arg["wide"]), arg["N"])
+        top = code.mul(code.sdiv(number, arg["across"]), HIGH)
+        left = code.mul(code.srem(number, arg["across"]), WIDE)
+        bottom = code.smaller_int(code.add(top, HIGH), arg["M"])
+        right = code.smaller_int(code.add(left, WIDE), arg["N"])
         with code.loop(0, arg["K"], CHUNK) as chunk:
             end = code.smaller_int(code.add(chunk.index, CHUNK), arg["K"])
             first = top
@@ -146,19 +146,10 @@ def _added_up(code: Code, sums: list):
     """The sum of the lanes of each of COLUMNS vectors, halves first, as the lanes of one vector."""
     width = sums[0].type.count
     while width > 1:
-        half = width // 2
+        places, width = range(0, sums[0].type.count, width), width // 2
+        halves = [[place + at for place in places for at in range(first, first + width)] for first in (0, width)]
         if len(sums) > 1:  # both halves of two vectors become the halves of one
-            pairs, sums = zip(sums[::2], sums[1::2], strict=True), []
-            for x, y in pairs:
-                count = x.type.count
-                low = [place + at for place in range(0, count, width) for at in range(half)]
-                high = [place + half for place in low]
-                both = [code.shuffle(x, y, part + [count + place for place in part]) for part in (low, high)]
-                sums.append(code.fadd(*both))
-        else:
-            (x,) = sums
-            low = [place + at for place in range(0, x.type.count, width) for at in range(half)]
-            high = [place + half for place in low]
-            sums = [code.fadd(code.shuffle(x, x, low), code.shuffle(x, x, high))]
-        width = half
+            halves = [half + [sums[0].type.count + place for place in half] for half in halves]
+        pairs = zip(sums[::2], sums[1::2] or sums)
+        sums = [code.fadd(*(code.shuffle(x, y, half) for half in halves)) for x, y in pairs]
     return code.joined(sums)  # several, where vectors have fewer lanes than the tile has columns

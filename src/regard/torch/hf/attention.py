@@ -31,8 +31,8 @@ from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ...language.selected_keys import selected_keys
 from ...observe.recorder import NAME, listened, note, record
-from .. import invariance
 from ..functional import attention, attention_rows_first, in_autocast
+from ..invariance import Invariant
 from .cache import use_growing_layers
 from .collected_weights import wanted
 from .continuous_batching import Requests, admit
@@ -133,8 +133,8 @@ def attend(
         differentiable in query, key, value, s_aux and position_bias.
 
     Raises:
-        Refused: 8-bit tensors, sinks per query, a window without a mask, masks that do
-            not fit, or unknown arguments; the error lists every problem.
+        Refused: 8-bit tensors, sinks per query, a window without a mask, masks that do not fit, or unknown arguments;
+            the error lists every problem.
 
     Examples:
         >>> import torch
@@ -178,7 +178,7 @@ def attend(
         separate = packed(ids, attention_mask, *sizes)
     special = separate is not None or indices is not None or weights_wanted or rate
     special = special or (attention_mask is None and _causal(module, is_causal))
-    begins = attention_mask.begins if invariance.is_active() and isinstance(attention_mask, LazyMask) else ()
+    begins = attention_mask.begins if Invariant.active and isinstance(attention_mask, LazyMask) else ()
     special = special or any(begins)
     if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
@@ -266,8 +266,8 @@ def _not_in_batches(arguments: dict[str, Any]) -> list[Reason]:
     return [
         Reason(
             f"{name} in continuous batching",
-            "generate_batch, or transformers serve",
-            "rules that all rows of a request share",
+            f"generate_batch, with {name}",
+            "causal attention, also with a window, a softcap or sinks",
             "use model.generate",
         )
         for name, value in arguments.items()
