@@ -148,15 +148,15 @@ MASKS = {
     "dense": None,
     "causal": rg.causal(),
     "window and global": rg.causal() & rg.window(40) | rg.global_tokens(5),
-    "documents": rg.documents(ids=np.arange(700) // 90),
+    "documents": rg.documents(ids=np.arange(2300) // 90),
 }
 
 
 @pytest.mark.spread
 @by_name("mask", MASKS)
-@pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 129), (300, 513)])
+@pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 2300), (300, 513)])
 def test_many_tiles(mask, Q, K):
-    """Rows and keys of several tiles and blocks, and edges inside them; maps whose cells are smaller and larger than a
+    """Rows and keys of several tiles, blocks and pieces, and edges inside them; maps whose cells are smaller and larger than a
     block.
     """
     q, k, _ = arrays(Q=Q, K=K, D=24, H=2, G=1, B=1)
