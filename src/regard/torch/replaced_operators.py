@@ -9,8 +9,8 @@ _lock = threading.Lock()
 
 
 class ReplacedOperators:
-    """A replacement until `restore()` or the end of the block. Each derived class is a replacement that
-    begins with its first block and ends with the last.
+    """A replacement until `restore()` or the end of the block. Each derived class is a replacement that begins with its
+    first block and ends with the last.
     """
 
     active: ClassVar[list[Any]]  # the blocks that have begun

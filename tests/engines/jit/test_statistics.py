@@ -156,8 +156,8 @@ MASKS = {
 @by_name("mask", MASKS)
 @pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 2300), (300, 513)])
 def test_many_tiles(mask, Q, K):
-    """Rows and keys of several tiles, blocks and pieces, and edges inside them; maps whose cells are smaller and larger than a
-    block.
+    """Rows and keys of several tiles, blocks and pieces, and edges inside them; maps whose cells are smaller and larger
+    than a block.
     """
     q, k, _ = arrays(Q=Q, K=K, D=24, H=2, G=1, B=1)
     maps = (1, 1), (Q, 3), (min(Q, 7), K), (min(Q, 50), 31)
