@@ -77,6 +77,8 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
     from .conformance import conform
     from .ledger import cost
     from .lens import Run, heatmap, look
+    from .lens.interventions.what_if import what_if
+    from .lens.interventions.effects import effects
 
 __version__ = "0.1.0"
 
@@ -86,8 +88,10 @@ LAZY = {
     "audit": "audits",
     "conform": "conformance",
     "cost": "ledger",
+    "effects": "lens.interventions.effects",
     "heatmap": "lens",
     "look": "lens",
+    "what_if": "lens.interventions.what_if",
 }
 
 __all__ = [
@@ -119,6 +123,7 @@ __all__ = [
     "dense",
     "dilated",
     "documents",
+    "effects",
     "erf",
     "everything",
     "exp",
@@ -168,6 +173,7 @@ __all__ = [
     "to_int",
     "top",
     "trunc",
+    "what_if",
     "where",
     "window",
 ]

@@ -266,7 +266,9 @@ def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
     return dataclasses.replace(run, facts={**run.facts, "made": made})
 
 
-def layer_selection(layers: Sequence[int | str] | int | str | None) -> tuple[int | str, ...] | None:
+def layer_selection(
+    layers: Sequence[int | str] | int | str | None, where: str = "look"
+) -> tuple[int | str, ...] | None:
     """The numbers and names of the selected layers; None selects all. Refused: anything else."""
     if layers is None:
         return None
@@ -274,7 +276,7 @@ def layer_selection(layers: Sequence[int | str] | int | str | None) -> tuple[int
     wrong = [part for part in listed if isinstance(part, bool) or not isinstance(part, int | str)]
     if wrong or not listed:
         raise refuse(
-            "look",
+            where,
             "layers is not a selection of layers",
             f"layers={layers!r}",
             "numbers, names, or patterns such as '*.attn'",

@@ -31,7 +31,7 @@ class Trail:
     seconds: the time of all operations so far. scores: the input of the softmax; None before it. steps: the operations
     in order, the product itself first. weights: the factor of the values; None before that product. combined: the
     operation after the softmax that combined its weights with those of other heads, or of another softmax; None without
-    one.
+    one. order: how the axes of the output become (…, Q, E); None if they have this order.
     """
 
     q: torch.Tensor
@@ -42,6 +42,7 @@ class Trail:
     steps: list[Step] = field(default_factory=list)
     weights: torch.Tensor | None = None
     combined: str | None = None
+    order: list[int] | None = None
 
 
 class Products:
@@ -63,7 +64,7 @@ class Products:
             if trail is not None and trail.scores is not None:
                 trail.seconds += seconds
                 trail.outside += tensors_in(args)[1:]
-                trail.weights = left
+                trail.weights, trail.order = left, order
                 return trail, right, out if order is None else out.permute(order)
             if not isinstance(right, torch.nn.Parameter) and left.ndim > 1 and right.ndim > 1:
                 self.trails[out] = Trail(left, right.transpose(-2, -1), tensors_in((*args, *kwargs.values())), seconds)

@@ -8,6 +8,7 @@ compiled graph are not observed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 import types
@@ -77,8 +78,11 @@ class Observer(TorchFunctionMode):
     def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
         """Called after any other torch function."""
 
-    def compute(self, call: ObservedCall, function: Callable[[], Any]) -> Any:
-        """The result of an attention call, which is that of the function unless a subclass computes another."""
+    def compute(self, call: ObservedCall, function: Callable[..., Any]) -> Any:
+        """The result of an attention call, which is that of the function unless a subclass computes another.
+
+        The function takes other arguments than those of the call by name.
+        """
         return function()
 
     # Interception of calls --------------------------------------------------------------------------------------------
@@ -118,7 +122,9 @@ class Observer(TorchFunctionMode):
             span.__exit__(None, None, None)
 
     def _intercept(self, label: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
-        """Runs and observes a call of a function of regard."""
+        """Runs and observes a call of a function of regard; older observers see it, too."""
+        if older := watchers[: watchers.index(self._intercept)]:
+            function = functools.partial(_passed, older[-1], label, function)
         if threading.get_ident() != self.thread or self.inside is not None:
             return function(*args, **kwargs)
         return self._observe(label, function, args, kwargs)
@@ -153,9 +159,14 @@ class Observer(TorchFunctionMode):
 
     def _observe(self, kind: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
         call = ObservedCall(len(self.seen), self.layer, kind, _named(kind, args, kwargs))
-        return self._run(call, lambda: function(*args, **kwargs))
 
-    def _run(self, call: ObservedCall, function: Callable[[], Any]):
+        def computed(**others):
+            own = [others.pop(name, value) for name, value in zip(ARGUMENTS[kind], args)]
+            return function(*own, *args[len(own) :], **kwargs | others)
+
+        return self._run(call, computed)
+
+    def _run(self, call: ObservedCall, function: Callable[..., Any]):
         self.inside = call
         span = _range(f"{call.layer}: {call.kind} #{call.index}") if self.ranges else None
         begin = clock((call.q,))
@@ -247,6 +258,11 @@ def _named(kind: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
         first = next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
         given["attn_mask"] = mask._materialize(first.device)
     return {WORDS.get(name, name): value for name, value in given.items()} | rules
+
+
+def _passed(watcher, label: str, function: Callable, *args, **kwargs):
+    """A call that goes to another observer."""
+    return watcher(label, function, args, kwargs)
 
 
 def _is_flex(function) -> bool:

@@ -232,9 +232,36 @@ def record(model: torch.nn.Module) -> Iterator[list[RecordedCall]]:
         )
 
 
+class Changer(Protocol):
+    """Changes the attention calls of transformers models on regard."""
+
+    def change(self, module, q, k, v, rules: Arguments) -> tuple[Any, Any, Any, Arguments]:
+        """The tensors and the rules that a call of `module` is computed with."""
+
+
+_changers: contextvars.ContextVar[tuple[Changer, ...]] = contextvars.ContextVar("regard_changers", default=())
+
+
+@contextlib.contextmanager
+def changing(changer: Changer) -> Iterator[None]:
+    """Inside the block, `changer.change` decides what the calls of models on regard in this thread compute."""
+    token = _changers.set((*_changers.get(), changer))
+    try:
+        yield
+    finally:
+        _changers.reset(token)
+
+
+def changed(module, q, k, v, rules: Arguments) -> tuple[Any, Any, Any, Arguments]:
+    """The tensors and the rules of a call after all changes."""
+    for changer in _changers.get():
+        q, k, v, rules = changer.change(module, q, k, v, rules)
+    return q, k, v, rules
+
+
 def listened() -> bool:
-    """Whether calls are noted."""
-    return bool(_listeners.get())
+    """Whether calls are noted or changed."""
+    return bool(_listeners.get() or _changers.get())
 
 
 def note(module, query, key, rules: Arguments) -> None:

@@ -30,7 +30,7 @@ from ...language.masks import causal, dense
 from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ...language.selected_keys import selected_keys
-from ...observe.recorder import NAME, listened, note, record
+from ...observe.recorder import NAME, changed, listened, note, record
 from ..functional import attention, attention_rows_first, in_autocast
 from ..invariance import Invariant
 from .cache import use_growing_layers
@@ -222,6 +222,7 @@ def attend(
     sinks = None if s_aux is None else s_aux.reshape(-1)
     arguments = Arguments(mask, None if score is the_score else score, scaling, None if last_rows else start, sinks)
     arguments = _with_dropout(arguments, rate)
+    query, key, value, arguments = changed(module, query, key, value, arguments)
     if mesh is not None:
         rule = mask if isinstance(attention_mask, LazyMask) else None
         first = head_start(mesh, module, grid[1], rule, arguments.dropout, attention_mask, position_bias)

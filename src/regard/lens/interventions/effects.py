@@ -1,0 +1,228 @@
+"""`effects`: how much each head, layer, token or edge matters: many interventions in one batch of forward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from ...common.errors import refuse
+from ...common.text.terminal_text import printable
+from ...language.expr import batch, key, query, table
+from ...language.expr import head as the_head
+from ...observe.observed_call import ObservedCall
+from ..look import layer_selection
+from .change import Change
+from .measures import Subject, measure_of
+from .what_if import WhatIf, checked_heads
+
+Of = Literal["heads", "layers", "tokens", "edges"]
+TOKENS = 4096  # of one forward pass: more is not faster (bench/LOG.md)
+MOST = 1 << 16
+
+
+@printable
+@dataclass(frozen=True, eq=False, repr=False)
+class Effects:
+    """What interventions change; print it for a ranked table.
+
+    Args:
+        of: "heads", "layers", "tokens" or "edges".
+        measure: the name of the measure.
+        values: the measure with the intervention minus without: (layers, heads), (layers,), (tokens,) or (rows, keys);
+            NaN where a layer has no such head, a row no such key, or the computation was interrupted.
+        clean: the measure without intervention.
+        layers: the names of the layers.
+        tokens: the tokens of the text, or numbers.
+
+    Examples:
+        >>> import numpy as np
+        >>> from regard.lens.interventions.effects import Effects
+        >>> found = Effects("heads", "loss", np.array([[0.1, 2.0]]), 3.0, ("attn",), ("a", "b"))
+        >>> found.ranked()[0]
+        ('attn head 1', 2.0)
+    """
+
+    of: str
+    measure: str
+    values: np.ndarray
+    clean: float
+    layers: tuple[str, ...]
+    tokens: tuple[str, ...]
+
+    def ranked(self, count: int | None = None) -> list[tuple[str, float]]:
+        """What matters, the largest change first, with its value."""
+        flat = self.values.reshape(-1)
+        known = np.flatnonzero(~np.isnan(flat))
+        order = known[np.argsort(-np.abs(flat[known]), kind="stable")][:count]
+        return [(self._name(np.unravel_index(at, self.values.shape)), float(flat[at])) for at in order]
+
+    def _name(self, at: Sequence[Any]) -> str:
+        if self.of == "heads":
+            return f"{self.layers[at[0]]} head {at[1]}"
+        if self.of == "layers":
+            return self.layers[at[0]]
+        return " -> ".join(f"{self.tokens[each]!r} ({each})" for each in at)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the arrays and names as a NumPy archive (.npz)."""
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(self).items()}
+        np.savez(path, **arrays)
+
+    def __str__(self) -> str:
+        lines = [f"effects of {self.of} on {self.measure}, which is {self.clean:.4g} without intervention"]
+        return "\n".join([*lines, *(f"{value:+12.4g}  {name}" for name, value in self.ranked(12))])
+
+    __repr__ = __str__
+
+
+def effects(
+    model: Any = None,
+    text: str | None = None,
+    *,
+    of: Of = "heads",
+    measure: str | Callable[[Any], Any] | None = None,
+    token: str | int | None = None,
+    target: str | None = None,
+    inputs: Any = None,
+    tokenizer: Any = None,
+    layer: Sequence[int | str] | int | str | None = None,
+    head: Sequence[int] | int | None = None,
+) -> Effects:
+    """How much the output of a model changes without each head, layer, token or edge.
+
+    effect = measure(model without it) - measure(model)
+
+    Without a head or layer its output is 0; without a token no other token attends to it; an edge is one pair (row,
+    key). Many interventions share a forward pass, each in an entry of the batch of its own. Ctrl-C returns what was
+    computed.
+
+    Args:
+        model: a folder, a hub id, None for the default model (MiniLM), a loaded transformers model on regard, or a
+            module with `inputs`.
+        text: the text, for models with a tokenizer.
+        of: what is taken away: "heads", "layers", "tokens" or "edges".
+        measure: "loss" (nats per token of the text), "logit" (of `token` after the text), "kl" (nats, from the
+            probabilities of the unchanged model, mean over tokens), "cosine" (1 - cosine with the unchanged output,
+            mean over tokens), or a function from the output of a batch to one number per entry. None is "loss" for
+            models that write text, and "cosine" for others.
+        token: the token whose logit is measured, as text or number; None is the likeliest.
+        target: the target text of an encoder-decoder model.
+        inputs: the arguments of the model, with a batch of 1, in the place of the text.
+        tokenizer: the tokenizer of a loaded model.
+        layer: the layers, by number, name or pattern; None is every layer.
+        head: for tokens and edges, the heads in which they are cut; None is every head.
+
+    Returns:
+        The effects; print them for a ranked table.
+
+    Raises:
+        Refused: a model that `what_if` does not reach, one in training mode, batches of several entries, a measure that
+            the output does not have, and more than 65,536 interventions.
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+        >>> rg.effects(layer, inputs=torch.randn(1, 8, 16)).values.shape
+        (1, 2)
+    """
+    if of not in ("heads", "layers", "tokens", "edges"):
+        raise refuse("effects", "of= is not known", f"of={of!r}", "heads, layers, tokens or edges", "leave it out")
+    subject = Subject.of(model, text, target, inputs, tokenizer)
+    layers = Change(layer_selection(layer, "effects"), None, None, None, None, {})
+    chosen = None if head is None else checked_heads(head)
+    with torch.no_grad():
+        counts, out = _heads(subject, layers)
+        name, measured = measure_of(measure, out, subject, token)
+        clean = float(measured(out)[0])
+        found = _Interventions(of, list(counts), list(counts.values()), chosen, len(subject.tokens), subject.writes)
+        values = np.full(found.shape, np.nan)
+        entries = found.entries()
+        size = max(1, TOKENS // max(len(subject.tokens), 1))
+        screen = Console(stderr=True)
+        with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+            task = progress.add_task(f"effects of {of}", total=len(entries))
+            try:
+                for first in range(0, len(entries), size):
+                    part = entries[first : first + size]
+                    with WhatIf(subject.model, found.changes(part)).changing():
+                        changed = measured(subject(len(part)))
+                    values[tuple(zip(*part, strict=True))] = changed.double().cpu().numpy() - clean
+                    progress.advance(task, len(part))
+            except KeyboardInterrupt:  # what was computed stays
+                screen.print(f"interrupted: {np.isnan(values).sum()} of {values.size} effects are not known")
+    return Effects(of, name, values, clean, tuple(counts), subject.tokens)
+
+
+class _Interventions:
+    """What is taken away, entry by entry: its index in the array of effects, and the changes of a batch of them."""
+
+    def __init__(self, of: str, layers: list[str], counts: list[int], heads, tokens: int, causal: bool):
+        self.of, self.layers, self.counts, self.heads, self.causal = of, layers, counts, heads, causal
+        sizes = {"heads": (len(layers), max(counts)), "layers": (len(layers),), "tokens": (tokens,)}
+        self.shape: tuple[int, ...] = sizes.get(of, (tokens, tokens))
+
+    def entries(self) -> list[tuple[int, ...]]:
+        """The index of each intervention. Refused: too many."""
+        found: list[tuple[int, ...]]
+        if self.of == "heads":
+            found = [(at, number) for at, count in enumerate(self.counts) for number in range(count)]
+        else:
+            found = [at for at in np.ndindex(self.shape) if len(at) == 1 or not self.causal or at[1] <= at[0]]
+        if len(found) > MOST:
+            raise refuse(
+                "effects",
+                "too many interventions",
+                f"{len(found):,} {self.of}",
+                f"at most {MOST:,}",
+                "shorten the text",
+            )
+        return found
+
+    def changes(self, part: list[tuple[int, ...]]) -> Callable[[str, int | None], Change | None]:
+        """The change of each layer in a batch: entry b has intervention `part[b]`."""
+        if self.of in ("tokens", "edges"):
+            keys = table(np.array([at[-1] for at in part]), "keys")[batch]
+            kept = key != keys
+            rows = (
+                query == key if self.of == "tokens" else query != table(np.array([at[0] for at in part]), "rows")[batch]
+            )
+            cut = Change(None, self.heads, kept | rows, None, None, {})
+            return lambda name, _: cut if name in self.layers else None
+        known: dict[str, Change] = {}
+        for at, (name, count) in enumerate(zip(self.layers, self.counts, strict=True)):
+            kept = np.ones((len(part), count), bool)
+            for entry, one in enumerate(part):
+                if one[0] == at:
+                    kept[entry, one[1:] or slice(None)] = False
+            if not kept.all():
+                known[name] = Change(None, None, table(kept, "kept")[batch, the_head], None, None, {})
+        return lambda name, _: known.get(name)
+
+
+class _Heads(WhatIf):
+    """Counts the heads of each layer."""
+
+    counts: dict[str, int]
+
+    def called(self, call: ObservedCall) -> None:
+        super().called(call)
+        if self._change(call.layer) is not None:
+            self.counts[call.layer] = self._with_heads(call, None, call.q).shape[-3]
+
+
+def _heads(subject: Subject, layers: Change) -> tuple[dict[str, int], Any]:
+    """The number of heads of each layer by name, and the output of the unchanged model."""
+    listing = _Heads(subject.model, lambda *layer: layers if layers.selects(*layer) else None)
+    listing.counts = {}
+    with listing.changing():
+        out = subject(1)
+    if not listing.counts:
+        raise listing.unreached()
+    return listing.counts, out

@@ -1,0 +1,170 @@
+"""A model with one input, as batches of copies, and what is measured of its output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ...common.errors import refuse
+from ...common.module_settings import is_transformers_model
+from ...observe.observer import arguments
+from ...torch.hf.load_model import Opened, opened
+from ..recording.inputs import given_inputs, given_text
+
+LOSS, LOGIT, KL, COSINE = "loss", "logit", "kl", "cosine"
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model with the arguments of one entry. tokens: of the text, or numbers · ids: of the text that the model reads
+    or writes, (tokens,), if known · words: its tokenizer · writes: whether it predicts the next token.
+    """
+
+    model: torch.nn.Module
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+    tokens: tuple[str, ...]
+    ids: torch.Tensor | None = None
+    words: Any = None
+    writes: bool = False
+
+    def __call__(self, copies: int) -> Any:
+        """The output of a batch of copies of the input."""
+
+        def repeat(value: Any) -> Any:
+            return value.expand(copies, *value.shape[1:]) if isinstance(value, torch.Tensor) and value.ndim else value
+
+        return self.model(*map(repeat, self.args), **{name: repeat(value) for name, value in self.named.items()})
+
+    @classmethod
+    def of(cls, model: Any, text: str | None, target: str | None, inputs: Any, tokenizer: Any) -> Subject:
+        """A model by name with a text, a loaded one, or a module with inputs."""
+        if is_transformers_model(model) or model is None or not callable(model):
+            held = model if isinstance(model, torch.nn.Module) else None
+            held = opened(model, writes=None) if held is None else Opened(type(held).__name__, held, tokenizer, False)
+            return cls._of_transformers(held, text, target, inputs)
+        if inputs is None or text is not None:
+            raise refuse(
+                "effects",
+                "nothing to run" if inputs is None else "a text for a module",
+                type(model).__name__,
+                "the arguments of the module",
+                "pass inputs=, and no text",
+            )
+        args, named = arguments(inputs)
+        first = next((one for one in (*args, *named.values()) if isinstance(one, torch.Tensor) and one.ndim > 1), None)
+        length = 1 if first is None else first.shape[1]
+        return cls(model, args, named, tuple(map(str, range(length))))._checked()
+
+    @classmethod
+    def _of_transformers(cls, held: Opened, text: str | None, target: str | None, inputs: Any) -> Subject:
+        if (text is None) == (inputs is None):
+            passed = "no text" if text is None else "a text and inputs"
+            raise refuse("effects", "one input is needed", passed, "text= or inputs=", "pass the text alone")
+        given = given_inputs(held, inputs, 0) if text is None else given_text(held, text, target, 0, 0)
+        named = given.inputs
+        if is_writer := held.model.can_generate():
+            named = named | {"use_cache": False}
+        read = named.get("decoder_input_ids", named.get("input_ids"))
+        axis = given.axes.get("target", given.axes.get("text"))
+        words = tuple(map(str, range(len(read[0])))) if axis is None and read is not None else ("",)
+        tokens = words if axis is None else axis.tokens
+        return cls(held.model, (), named, tokens, None if read is None else read[0], held.words, is_writer)._checked()
+
+    def _checked(self) -> Subject:
+        tensors = [each for each in (*self.args, *self.named.values()) if isinstance(each, torch.Tensor) and each.ndim]
+        if more := next((tuple(each.shape) for each in tensors if each.shape[0] != 1), None):
+            raise refuse("effects", "a batch of several entries", f"{more}", "a batch of 1", "pass one text or entry")
+        if self.model.training:
+            raise refuse("effects", "a model in training mode", "dropout", "the same output each time", "model.eval()")
+        return self
+
+
+def measure_of(
+    measure: str | Callable[[Any], Any] | None, clean: Any, subject: Subject, token: str | int | None
+) -> tuple[str, Callable[[Any], torch.Tensor]]:
+    """The name of the measure, and the function from the output of a batch to (batch,) numbers; clean: the output to
+    compare with.
+    """
+    if callable(measure):
+        return getattr(measure, "__name__", "measure"), lambda out: torch.as_tensor(measure(out)).reshape(-1)
+    return _named(measure, clean, subject, token)
+
+
+def _named(measure: str | None, clean: Any, subject: Subject, token: str | int | None):
+    logits: Any = getattr(clean, "logits", None)
+    ids: Any = subject.ids
+    fits = logits is not None and logits.ndim == 3 and ids is not None and logits.shape[1] == len(ids)
+    writes = subject.writes and fits
+    name = (LOSS if writes else COSINE) if measure is None else measure
+    before = _main(clean).double()
+    if name == COSINE:
+        return name, lambda out: _per_entry(1 - F.cosine_similarity(_main(out).double(), before, dim=-1))
+    if name == LOSS and writes and len(ids) > 1:
+        return name, lambda out: _per_entry(_losses(out.logits, ids))
+    if name == KL and logits is not None:
+        expected = logits.double().log_softmax(-1)
+        return name, lambda out: _per_entry((expected.exp() * (expected - out.logits.double().log_softmax(-1))).sum(-1))
+    if name == LOGIT and logits is not None:
+        number = int(_last(logits)[0].argmax()) if token is None else _number(token, subject)
+        return name, lambda out: _last(out.logits)[:, number]
+    raise refuse(
+        "effects",
+        "the output does not have this measure",
+        f"measure={name!r} of {type(subject.model).__name__}",
+        "cosine, a function of the output; loss, logit and kl of models with logits, loss of more than one token",
+        "pass measure='cosine', or load the model with its language head",
+    )
+
+
+def _per_entry(numbers: torch.Tensor) -> torch.Tensor:
+    """The mean over the tokens of each entry."""
+    return numbers.reshape(len(numbers), -1).mean(1)
+
+
+def _losses(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """The nats of every token but the first."""
+    return F.cross_entropy(logits[:, :-1].double().mT, ids[1:].expand(len(logits), -1), reduction="none")
+
+
+def _last(logits: torch.Tensor) -> torch.Tensor:
+    """(batch, vocabulary) of the last token, or of the whole entry."""
+    return logits.reshape(len(logits), -1, logits.shape[-1])[:, -1]
+
+
+def _number(token: str | int, subject: Subject) -> int:
+    """The number of a token in the vocabulary. Refused: a text of several tokens."""
+    if isinstance(token, int):
+        return token
+    found = [] if subject.words is None else subject.words.encode(token, add_special_tokens=False)
+    if len(found) != 1:
+        raise refuse(
+            "effects",
+            "not one token",
+            f"token={token!r}, which is {len(found)} tokens",
+            "a word that the vocabulary has as one token",
+            "pass its number, or a word with its space, such as ' cat'",
+        )
+    return found[0]
+
+
+def _main(out: Any) -> torch.Tensor:
+    """The tensor that the output is mainly."""
+    for name in ("last_hidden_state", "logits"):
+        if isinstance(found := getattr(out, name, None), torch.Tensor):
+            return found
+    parts = list(out.values()) if isinstance(out, Mapping) else out if isinstance(out, tuple | list) else [out]
+    found = next((part for part in parts if isinstance(part, torch.Tensor) and part.is_floating_point()), None)
+    if found is None:
+        raise refuse(
+            "effects",
+            "an output without a tensor",
+            type(out).__name__,
+            "a tensor of floats",
+            "pass measure= as a function",
+        )
+    return found

@@ -1,0 +1,297 @@
+"""`what_if`: runs a model with changed attention: masks, scores, sinks, and the tensors of chosen layers and heads."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ...api.attention import attention
+from ...common.errors import Refused, refuse
+from ...common.module_settings import implementations, is_transformers_model, layer_number, number_of_heads
+from ...common.public import ArrayLike
+from ...language.added_masks import hides, range_of
+from ...language.callables import Mask, Score, as_mask, as_score
+from ...language.checks.arguments import Arguments
+from ...language.masks import causal
+from ...observe.handwritten import Trail
+from ...observe.observed_call import CACHE, FLEX, HF, REGARD, SDPA, WRITTEN_OUT, ObservedCall
+from ...observe.observer import Observer, module_of
+from ...observe.recorder import NAME, changing
+from ..look import layer_selection
+from ..recording.entry import on_regard
+from .change import Change
+
+
+@contextlib.contextmanager
+def what_if(
+    model: torch.nn.Module,
+    *,
+    layer: Sequence[int | str] | int | str | None = None,
+    head: Sequence[int] | int | None = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
+    sinks: float | ArrayLike | None = None,
+    q: float | ArrayLike | None = None,
+    k: float | ArrayLike | None = None,
+    v: float | ArrayLike | None = None,
+    weights: float | ArrayLike | None = None,
+    output: float | ArrayLike | None = None,
+) -> Iterator[WhatIf]:
+    """Inside the block, attention of the model in this thread is computed with these changes; blocks nest.
+
+    out = softmax(score(s) where mask₀ and mask) v, with s and mask₀ of the model, in the chosen layers and heads
+
+    It reaches transformers models (which run on regard inside the block), `regard.models`, layers of `regard.torch`,
+    `nn.MultiheadAttention`, code that calls torch's scaled_dot_product_attention, and handwritten attention. Rules
+    count tokens by `query` and `key`; they may read `batch`, so that each entry has an intervention of its own.
+    Gradients flow. After the block the model is as it was, after errors and Ctrl-C, too.
+
+    Args:
+        model: the model, or the part of it, that is called inside the block.
+        layer: the layers, by number, by name, or by patterns such as "decoder.*"; None is every layer.
+        head: the query heads, counted from 0; None is every head.
+        mask: pairs that stay allowed, as for `attention`: every other pair is cut. A row without keys gives 0.
+        score: the new logit, an expression over `score`, which is the logit that the model computes: 2 * score.
+        sinks: a logit in the denominator, one number or one per head; -inf removes those of the model.
+        q, k, v: (B, H, Q, D), (B, G, K, D) and (B, G, K, E) tensors, arrays or numbers that broadcast to them, in the
+            place of those of the chosen heads, after positions were applied.
+        weights: (B, H, Q, K) weights in the place of the softmax.
+        output: (B, H, Q, E) in the place of the output of the chosen heads, such as 0, or `call.out` of a run.
+
+    Yields:
+        The intervention; its `calls` counts the calls that it has changed.
+
+    Raises:
+        Refused: a model, layer, head or call that it does not reach, sizes that do not fit, and a block in which
+            nothing was changed.
+
+    Examples:
+        >>> import torch, regard as rg
+        >>> from regard import key, query
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+        >>> x = torch.randn(1, 8, 16)
+        >>> with torch.no_grad(), rg.what_if(layer, head=1, mask=~((query == 5) & (key == 2))):
+        ...     cut = layer(x)
+        >>> (cut != layer(x)).any(-1)[0].nonzero()[:, 0].tolist()
+        [5]
+    """
+    given = {"q": q, "k": k, "v": v, "weights": weights, "output": output}
+    change = Change(
+        layer_selection(layer, "what_if"),
+        None if head is None else checked_heads(head),
+        as_mask(mask),
+        as_score(score),
+        sinks,
+        {name: value for name, value in given.items() if value is not None},
+    )
+    with WhatIf(checked_model(model), lambda *layer: change if change.selects(*layer) else None).changing() as running:
+        yield running
+    if not running.calls:
+        raise running.unreached()
+
+
+class WhatIf(Observer):
+    """Changes the attention calls of a model. change_of: the change of a layer of this name and number; with None it
+    stays as it is · calls: how many calls it has changed · layers: the layers that it has seen, with their numbers.
+    """
+
+    def __init__(self, model: torch.nn.Module, change_of: Callable[[str, int | None], Change | None]):
+        super().__init__(model)
+        self.change_of = change_of
+        self.calls = 0
+        self.layers: dict[str, int | None] = {}
+        self.reached = False
+        self.ended: ObservedCall | None = None
+
+    def __repr__(self) -> str:
+        return f"<what if: {self.calls} calls changed>"
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[WhatIf]:
+        with contextlib.ExitStack() as stack:
+            if is_transformers_model(self.modules[""]) and NAME not in implementations(self.modules[""]):
+                with contextlib.suppress(Refused):  # otherwise its own code is observed
+                    stack.enter_context(on_regard(self.modules[""]))
+            stack.enter_context(self.watching())
+            stack.enter_context(changing(self))
+            yield self
+
+    def unreached(self) -> Refused:
+        """The error of a block in which nothing was changed."""
+        seen = ", ".join(f"{name} ({number})" for name, number in list(self.layers.items())[:6])
+        return refuse(
+            "what_if",
+            "no attention call was changed",
+            f"calls of {seen}" if seen else "no call was observed",
+            "a call of a chosen layer inside the block, in the same thread",
+            "choose among the layers, by number or name" if seen else "call the model, not compiled, inside the block",
+        )
+
+    # Calls of functions -----------------------------------------------------------------------------------------------
+
+    def compute(self, call: ObservedCall, function: Callable[..., Any]) -> Any:
+        """A call with the changes."""
+        change = self._change(call.layer)
+        if change is None:
+            return function()
+        self.calls += 1
+        if call.kind == HF:
+            return self._of_transformers(change, function)
+        if call.kind == FLEX:
+            raise self._refused(call, "FlexAttention", "call regard.torch.attention with the same rules")
+        if call.kind == CACHE:
+            if cached := change.values.keys() & {"k", "v", "weights"}:
+                raise self._refused(call, f"{', '.join(sorted(cached))} of a cache", "change output= or q=")
+            q = change.patch("q", call.q)
+            rules = change.rules(_rules(call), (q.shape[-3], q.shape[-2], call.given["cache"].length))
+            return change.output(function(q=q, arguments=rules), None)
+        q, k, v = change.tensors(*(self._with_heads(call, change, tensor) for tensor in (call.q, call.k, call.v)))
+        rules = _rules(call) if call.kind == REGARD else _rules_of_sdpa(call)
+        rules = change.rules(rules, (q.shape[-3], q.shape[-2], k.shape[-2]))
+        if call.kind == SDPA:
+            return change.output(attention(q, k, v, **rules._asdict()), v).reshape(*call.q.shape[:-1], -1)
+        out = function(q=q, k=k, v=v, arguments=rules)
+        return change.output(out[0], v), *out[1:]
+
+    def change(self, module, q, k, v, rules: Arguments) -> tuple[Any, Any, Any, Arguments]:
+        """A call of a transformers model on regard, once its rules are known."""
+        change = None if self.inside is None else self._change(self.inside.layer)
+        if change is None:
+            return q, k, v, rules
+        self.reached, (q, k, v) = True, change.tensors(q, k, v)
+        self.v = v
+        return q, k, v, change.rules(rules, (q.shape[1], q.shape[2], k.shape[2]))
+
+    def _of_transformers(
+        self, change: Change, function: Callable[..., Any]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self.reached = False
+        out, weights = function()
+        if not self.reached:
+            raise refuse(
+                "what_if",
+                "a call that cannot be changed",
+                "generate_batch, or a sequence over several devices",
+                "a call of the model, or generate",
+                "call the model itself",
+            )
+        out, self.v = change.output(out.transpose(1, 2), self.v).transpose(1, 2), None
+        return out.contiguous(), weights
+
+    def called(self, call: ObservedCall) -> None:
+        """Keeps no call, so that a block may be long."""
+        self.seen.clear()
+        self.ended = call if call.kind == WRITTEN_OUT else None
+
+    # Handwritten attention --------------------------------------------------------------------------------------------
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        out = super().__torch_function__(function, types, args, kwargs)
+        if self.inside is not None or torch.compiler.is_dynamo_compiling() or not isinstance(out, torch.Tensor):
+            return out
+        name, trail = getattr(function, "__name__", ""), self.products.trails.get(out)
+        if name in ("softmax", "_softmax") and trail is not None and (change := self._change(self.layer)) is not None:
+            weights = self._weigh(change, trail, out)
+            self.products.trails[weights] = trail
+            return weights
+        if (ended := self.ended) is not None:
+            self.ended, change = None, self._change(ended.layer)
+            if change is not None and "output" in change.values:
+                order = None if ended.trail is None else ended.trail.order
+                new = change.output(self._with_heads(ended, change, ended.out), None).reshape(ended.out.shape)
+                return new if order is None else new.permute([order.index(axis) for axis in range(new.ndim)])
+        return out
+
+    def _weigh(self, change: Change, trail: Trail, weights: torch.Tensor) -> torch.Tensor:
+        """The weights in the place of those of a softmax."""
+        self.calls += 1
+        call = ObservedCall(0, self.layer, WRITTEN_OUT, {"q": trail.q})
+        if inner := [name for name in ("q", "k", "v") if name in change.values]:
+            raise self._refused(call, f"{', '.join(inner)} of handwritten attention", "change weights= or output=")
+        if change.sinks is not None:
+            raise self._refused(call, "sinks of handwritten attention", "change score= or weights=")
+        K, scores = trail.k.shape[-2], trail.scores
+        assert scores is not None
+        if scores.shape[-1] != K:
+            fix = 'model.set_attn_implementation("regard")'
+            raise self._refused(call, f"a softmax over {scores.shape[-1]} columns of {K} keys", fix)
+        self.inside = call  # what is computed here is not the model's
+        try:
+            four = self._with_heads(call, change, scores).to(weights.dtype)
+            new = change.patch("weights", change.weigh(four, K - four.shape[-2]))
+            return new.reshape(weights.shape)
+        finally:
+            self.inside = None
+
+    # What both need ---------------------------------------------------------------------------------------------------
+
+    def _change(self, layer: str) -> Change | None:
+        number = layer_number(self._module(layer), layer)
+        self.layers.setdefault(layer, number)
+        return self.change_of(layer, number)
+
+    def _module(self, layer: str) -> torch.nn.Module:
+        """The module of a layer; the model itself has the name of its class."""
+        return self.modules.get(layer, self.modules[""])
+
+    def _with_heads(self, call: ObservedCall, change: Change | None, tensor: torch.Tensor) -> torch.Tensor:
+        """(B, H, rows, depth) of a tensor whose batch and heads may be one axis. Refused: if the heads are not known
+        and matter.
+        """
+        if tensor.ndim > 3 or call.kind == REGARD:
+            return tensor
+        lead = math.prod(tensor.shape[:-2])
+        heads = number_of_heads(self._module(call.layer))
+        if heads is None or lead % heads:
+            if (
+                self.intervention.heads is not None
+                or self.intervention.reads("batch")
+                or self.intervention.reads("head")
+            ):
+                fix = "set num_heads on the module, or leave head= out"
+                raise self._refused(call, f"heads and batch in one axis of {lead}", fix)
+            heads = 1
+        return tensor.reshape(-1, heads, *tensor.shape[-2:])
+
+    def _refused(self, call: ObservedCall, what: str, fix: str) -> Refused:
+        return refuse("what_if", "a call that cannot be changed", f"{call.layer}: {what}", "another change", fix)
+
+
+def _rules(call: ObservedCall) -> Arguments:
+    """The rules of a call of regard."""
+    return Arguments(**{name: value for name, value in call.given.items() if name in Arguments._fields})
+
+
+def _rules_of_sdpa(call: ObservedCall) -> Arguments:
+    """The rules of a call of torch's function; added numbers keep their gradients."""
+    mask, rate = call.given.get("attn_mask"), call.given.get("dropout_p", 0.0)
+    rules = Arguments(scale=call.given.get("scale"))
+    if call.given.get("is_causal"):
+        rules = rules._replace(mask=causal(), query_start=0)
+    if mask is not None and mask.dtype is torch.bool:
+        rules = rules._replace(mask=mask)
+    elif mask is not None:
+        allowed = ~hides(mask.detach(), range_of(mask.dtype))
+        rules = rules._replace(mask=allowed, score=mask.masked_fill(~allowed, 0).to(call.q.dtype))
+    return rules._replace(dropout=rate, seed=int(torch.randint(2**63 - 1, ()))) if rate else rules
+
+
+def checked_heads(given: Sequence[int] | int) -> tuple[int, ...]:
+    heads = (given,) if isinstance(given, int) else tuple(given)
+    if not heads or any(isinstance(number, bool) or not isinstance(number, int) for number in heads):
+        raise refuse("what_if", "head is not a number", f"head={given!r}", "integers, counted from 0", "pass head=3")
+    return heads
+
+
+def checked_model(model: Any) -> torch.nn.Module:
+    """The module. Refused: what is none."""
+    module = module_of(model)
+    if module is None:
+        raise refuse(
+            "what_if", "not a model", type(model).__name__, "a torch module", "pass the model that the block calls"
+        )
+    return module
