@@ -21,6 +21,7 @@ from .look import look
 from .plan import plan
 from .terminal import discard
 from .train import train
+from .what_if import what_if
 
 __all__ = ["app", "main"]
 
@@ -28,6 +29,7 @@ HELP = "Exact self-attention: inspect, audit and price models, train small model
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 for command in (look, learn, audit, conform, cost, plan, train, generate, classify):
     app.command()(command)
+app.command("what-if")(what_if)
 
 
 def _print_version(wanted: bool) -> None:

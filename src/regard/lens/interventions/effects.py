@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ...language.expr import batch, key, query, table
 from ...language.expr import head as the_head
 from ...observe.observed_call import ObservedCall
 from ..look import layer_selection
+from .blocks import Blocks
 from .change import Change
 from .measures import Subject, measure_of
 from .what_if import WhatIf, checked_heads
@@ -138,26 +140,27 @@ def effects(
     layers = Change(layer_selection(layer, "effects"), None, None, None, None, {})
     chosen = None if head is None else checked_heads(head)
     with torch.no_grad():
-        counts, out = _heads(subject, layers)
+        blocks = Blocks(subject.model)
+        with blocks.watching():
+            counts, out = _heads(subject, layers)
         name, measured = measure_of(measure, out, subject, token)
         clean = float(measured(out)[0])
-        found = _Interventions(of, list(counts), list(counts.values()), chosen, len(subject.tokens), subject.writes)
+        found = _Interventions(of, list(counts), list(counts.values()), chosen, len(subject.axis), subject.writes)
         values = np.full(found.shape, np.nan)
-        entries = found.entries()
-        size = max(1, TOKENS // max(len(subject.tokens), 1))
+        parts = found.parts(max(1, TOKENS // max(len(subject.axis), 1)))
         screen = Console(stderr=True)
         with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-            task = progress.add_task(f"effects of {of}", total=len(entries))
+            task = progress.add_task(f"effects of {of}", total=sum(map(len, parts)))
             try:
-                for first in range(0, len(entries), size):
-                    part = entries[first : first + size]
-                    with WhatIf(subject.model, found.changes(part)).changing():
+                for part in parts:
+                    first = found.layers[part[0][0] if of in ("heads", "layers") else 0]
+                    with WhatIf(subject.model, found.changes(part)).changing(), blocks.reused(first, len(part)):
                         changed = measured(subject(len(part)))
                     values[tuple(zip(*part, strict=True))] = changed.double().cpu().numpy() - clean
                     progress.advance(task, len(part))
             except KeyboardInterrupt:  # what was computed stays
                 screen.print(f"interrupted: {np.isnan(values).sum()} of {values.size} effects are not known")
-    return Effects(of, name, values, clean, tuple(counts), subject.tokens)
+    return Effects(of, name, values, clean, tuple(counts), subject.axis.tokens)
 
 
 class _Interventions:
@@ -184,6 +187,12 @@ class _Interventions:
                 "shorten the text",
             )
         return found
+
+    def parts(self, size: int) -> list[list[tuple[int, ...]]]:
+        """The interventions in batches of this size; heads of one layer together, which share the blocks before it."""
+        by = (lambda at: at[0]) if self.of == "heads" else (lambda at: 0)
+        groups = [list(group) for _, group in itertools.groupby(self.entries(), by)]
+        return [group[first : first + size] for group in groups for first in range(0, len(group), size)]
 
     def changes(self, part: list[tuple[int, ...]]) -> Callable[[str, int | None], Change | None]:
         """The change of each layer in a batch: entry b has intervention `part[b]`."""

@@ -14,20 +14,23 @@ from ...common.module_settings import is_transformers_model
 from ...observe.observer import arguments
 from ...torch.hf.load_model import Opened, opened
 from ..recording.inputs import given_inputs, given_text
+from ..runs.axis import Axis
+from ..runs.first_view import position_of
+from ..runs.labels import named
 
 LOSS, LOGIT, KL, COSINE = "loss", "logit", "kl", "cosine"
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model with the arguments of one entry. tokens: of the text, or numbers · ids: of the text that the model reads
-    or writes, (tokens,), if known · words: its tokenizer · writes: whether it predicts the next token.
+    """A model with the arguments of one entry. axis: the tokens of the text, or numbers · ids: of the text that the
+    model reads or writes, (tokens,), if known · words: its tokenizer · writes: whether it predicts the next token.
     """
 
     model: torch.nn.Module
     args: tuple[Any, ...]
     named: dict[str, Any]
-    tokens: tuple[str, ...]
+    axis: Axis
     ids: torch.Tensor | None = None
     words: Any = None
     writes: bool = False
@@ -58,7 +61,7 @@ class Subject:
         args, named = arguments(inputs)
         first = next((one for one in (*args, *named.values()) if isinstance(one, torch.Tensor) and one.ndim > 1), None)
         length = 1 if first is None else first.shape[1]
-        return cls(model, args, named, tuple(map(str, range(length))))._checked()
+        return cls(model, args, named, Axis.of(length))._checked()
 
     @classmethod
     def _of_transformers(cls, held: Opened, text: str | None, target: str | None, inputs: Any) -> Subject:
@@ -66,14 +69,21 @@ class Subject:
             passed = "no text" if text is None else "a text and inputs"
             raise refuse("effects", "one input is needed", passed, "text= or inputs=", "pass the text alone")
         given = given_inputs(held, inputs, 0) if text is None else given_text(held, text, target, 0, 0)
-        named = given.inputs
+        entries = given.inputs
         if is_writer := held.model.can_generate():
-            named = named | {"use_cache": False}
-        read = named.get("decoder_input_ids", named.get("input_ids"))
-        axis = given.axes.get("target", given.axes.get("text"))
-        words = tuple(map(str, range(len(read[0])))) if axis is None and read is not None else ("",)
-        tokens = words if axis is None else axis.tokens
-        return cls(held.model, (), named, tokens, None if read is None else read[0], held.words, is_writer)._checked()
+            entries = entries | {"use_cache": False}
+        read = entries.get("decoder_input_ids", entries.get("input_ids"))
+        axis = given.axes.get("target", given.axes.get("text")) or Axis.of(1 if read is None else len(read[0]))
+        return cls(held.model, (), entries, axis, None if read is None else read[0], held.words, is_writer)._checked()
+
+    def position(self, token: str | int) -> int:
+        """The position of a token of the text, a number or a word. Refused: a word that it does not have."""
+        found = position_of(self.axis, str(token))
+        if found is None:
+            fix = f"choose among: {' '.join(named(self.axis, at) for at in range(min(40, len(self.axis))))}"
+            expected = f"a position from 0 to {len(self.axis) - 1}, or a word of the text"
+            raise refuse("what_if", "no such token", f"{token!r}", expected, fix)
+        return found
 
     def _checked(self) -> Subject:
         tensors = [each for each in (*self.args, *self.named.values()) if isinstance(each, torch.Tensor) and each.ndim]
@@ -101,9 +111,11 @@ def _named(measure: str | None, clean: Any, subject: Subject, token: str | int |
     fits = logits is not None and logits.ndim == 3 and ids is not None and logits.shape[1] == len(ids)
     writes = subject.writes and fits
     name = (LOSS if writes else COSINE) if measure is None else measure
-    before = _main(clean).double()
+    before = main_output(clean).double()
     if name == COSINE:
-        return name, lambda out: _per_entry(1 - F.cosine_similarity(_main(out).double(), before, dim=-1))
+        return name, lambda out: _per_entry(
+            1 - F.cosine_similarity(main_output(out).double(), before, dim=-1)
+        ).clamp_min(0)
     if name == LOSS and writes and len(ids) > 1:
         return name, lambda out: _per_entry(_losses(out.logits, ids))
     if name == KL and logits is not None:
@@ -152,7 +164,7 @@ def _number(token: str | int, subject: Subject) -> int:
     return found[0]
 
 
-def _main(out: Any) -> torch.Tensor:
+def main_output(out: Any) -> torch.Tensor:
     """The tensor that the output is mainly."""
     for name in ("last_hidden_state", "logits"):
         if isinstance(found := getattr(out, name, None), torch.Tensor):

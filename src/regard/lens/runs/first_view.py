@@ -176,7 +176,7 @@ def _most_common(keys: np.ndarray) -> float:
 
 def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
     """The position of the token on each of these axes that contains it."""
-    found = {name: at for name in names if (at := _position(run.axes[name], token)) is not None}
+    found = {name: at for name in names if (at := position_of(run.axes[name], token)) is not None}
     if not found:
         words = " ".join(named(run.axes[names[0]], i) for i in range(min(40, len(run.axes[names[0]]))))
         raise refuse(
@@ -189,7 +189,7 @@ def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
     return found
 
 
-def _position(axis: Axis, token: str) -> int | None:
+def position_of(axis: Axis, token: str) -> int | None:
     """The position: a number, else the first token of that spelling, else the end of a word of several tokens."""
     word = token.strip().casefold()
     if word.isascii() and word.isdecimal() and int(word) < len(axis):

@@ -1,0 +1,123 @@
+"""`regard what-if`: what a model does without an edge, a head or a layer of its attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..common.errors import refuse
+from ..common.optional import requires_extra
+from .arguments import Inputs, is_own, model_of, option, read_text
+
+if TYPE_CHECKING:
+    from ..lens.interventions.measures import Subject
+
+SHOWN = 8  # predictions or tokens
+
+
+def what_if(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL] TEXT | FILE | -",
+            show_default=False,
+            help="Model folder, Hugging Face model id or FILE.py:CLASS (default: MiniLM), then a text.",
+        ),
+    ] = None,
+    *,
+    cut: Annotated[
+        list[str] | None,
+        option("Cut the edge from a token to one that it attends to: 'it->animal', '10->2'.", metavar="<ROW->KEY>"),
+    ] = None,
+    effects: Annotated[str | None, option("Rank what matters: heads, layers, tokens or edges.", metavar="<OF>")] = None,
+    layer: Annotated[list[str] | None, option("Number or name of a layer. Can be repeated.", "all")] = None,
+    head: Annotated[list[int] | None, option("Number of a head. Can be repeated.", "all")] = None,
+    measure: Annotated[str | None, option("With --effects: loss, logit, kl or cosine.", "automatic")] = None,
+    token: Annotated[str | None, option("With --effects: the token whose logit is measured.", "likeliest")] = None,
+    target: Annotated[str | None, option("Target text, for encoder-decoder models.")] = None,
+    inputs: Inputs = None,
+    save: Annotated[Path | None, option("With --effects: write the arrays to this .npz file.")] = None,
+) -> None:
+    """Print what a model does without a part of its attention.
+
+    With --cut without these edges, otherwise without the heads and layers that are named; with --effects, which of them
+    matter most.
+    """
+    with requires_extra("what-if", "look"):
+        from ..lens.interventions.effects import effects as ranked
+        from ..lens.interventions.measures import Subject
+        from ..lens.interventions.what_if import what_if as changed
+    from .terminal import emit
+
+    unused = {"--measure": measure, "--token": token, "--save": save} if effects is None else {"--cut": cut or None}
+    if passed := [name for name, value in unused.items() if value is not None]:
+        needed = "--effects" if effects is None else "the options of --effects"
+        raise refuse("what-if", f"{passed[0]} has no effect", " ".join(passed), needed, f"omit {passed[0]}")
+    if effects is None and not (cut or layer or head):
+        raise refuse("what-if", "nothing is changed", "no option", "--cut, --layer, --head or --effects", "add one")
+    name, text = _model_and_text(words or [])
+    model, example = model_of("what-if", name, inputs)
+    layers = None if not layer else [int(each) if each.isdigit() else each for each in layer]
+    if effects is not None:
+        given: Any = {"of": effects, "measure": measure, "token": token, "layer": layers, "head": head or None}
+        found = ranked(model, text, target=target, inputs=example, **given)
+        emit(str(found))
+        if save is not None:
+            found.save(save)
+        return
+    subject = Subject.of(model, text, target, example, None)
+    rules = {"mask": _without(subject, cut)} if cut else {"output": 0}
+    import torch
+
+    with torch.no_grad():
+        before = subject(1)
+        with changed(subject.model, layer=layers, head=head or None, **rules):
+            after = subject(1)
+    emit("\n".join(_difference(subject, before, after)))
+
+
+def _model_and_text(words: list[str]) -> tuple[str | None, str | None]:
+    if len(words) > 2:
+        given = f"{len(words)} arguments"
+        raise refuse("what-if", "too many arguments", given, "a model and a text", "put the text in quotes")
+    if len(words) == 1 and is_own(words[0]):
+        return words[0], None
+    return (words[0] if len(words) == 2 else None), read_text("what-if", words[-1] if words else None)
+
+
+def _without(subject: Subject, cut: list[str]):
+    """The mask without these edges."""
+    from ..language.expr import key, query
+
+    mask: Any = None
+    for edge in cut:
+        row, arrow, column = edge.partition("->")
+        if not arrow:
+            raise refuse("what-if", "not an edge", f"--cut {edge}", "ROW->KEY", "pass, for example, 'it->animal'")
+        kept = ~((query == subject.position(row)) & (key == subject.position(column)))
+        mask = kept if mask is None else mask & kept
+    return mask
+
+
+def _difference(subject: Subject, before: Any, after: Any) -> list[str]:
+    """The likeliest next tokens of models that write, otherwise the tokens whose outputs change most."""
+    from ..lens.interventions.measures import main_output
+
+    if subject.writes:
+        chances = [out.logits[0, -1].double().softmax(-1) for out in (before, after)]
+        likeliest = sum(chances).topk(SHOWN).indices.tolist()
+        spell = (lambda number: repr(subject.words.decode([number]))) if subject.words is not None else str
+        rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {spell(each)}" for each in likeliest]
+        return ["  before    after  next token", *rows]
+    import torch
+
+    was, now = (main_output(out).double() for out in (before, after))
+    moves = (1 - torch.nn.functional.cosine_similarity(was, now, dim=-1)).reshape(-1).clamp_min(0)
+    order = moves.argsort(descending=True)[:SHOWN].tolist()
+    tokens = subject.axis.tokens if len(subject.axis) == len(moves) else [""] * len(moves)
+    return [
+        "1 - cosine of the outputs before and after",
+        *(f"{moves[at]:10.4f}  {tokens[at]!r} ({at})" for at in order),
+    ]
