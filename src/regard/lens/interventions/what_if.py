@@ -57,8 +57,10 @@ def what_if(
         mask: pairs that stay allowed, as for `attention`: every other pair is cut. A row without keys gives 0.
         score: the new logit, an expression over `score`, which is the logit that the model computes: 2 * score.
         sinks: a logit in the denominator, one number or one per head; -inf removes those of the model.
-        q, k, v: (B, H, Q, D), (B, G, K, D) and (B, G, K, E) tensors, arrays or numbers that broadcast to them, in the
-            place of those of the chosen heads, after positions were applied.
+        q: (B, H, Q, D), what broadcasts to it, or a number, in the place of that of the chosen heads, after positions
+            were applied.
+        k: (B, G, K, D), in the same way.
+        v: (B, G, K, E), in the same way.
         weights: (B, H, Q, K) weights in the place of the softmax.
         output: (B, H, Q, E) in the place of the output of the chosen heads, such as 0, or `call.out` of a run.
 
@@ -76,7 +78,7 @@ def what_if(
         >>> x = torch.randn(1, 8, 16)
         >>> with torch.no_grad(), rg.what_if(layer, head=1, mask=~((query == 5) & (key == 2))):
         ...     cut = layer(x)
-        >>> (cut != layer(x)).any(-1)[0].nonzero()[:, 0].tolist()
+        >>> ((cut - layer(x)).abs() > 1e-5).any(-1)[0].nonzero()[:, 0].tolist()
         [5]
     """
     given = {"q": q, "k": k, "v": v, "weights": weights, "output": output}
@@ -247,11 +249,7 @@ class WhatIf(Observer):
         lead = math.prod(tensor.shape[:-2])
         heads = number_of_heads(self._module(call.layer))
         if heads is None or lead % heads:
-            if (
-                self.intervention.heads is not None
-                or self.intervention.reads("batch")
-                or self.intervention.reads("head")
-            ):
+            if change is None or change.heads is not None or change.reads("batch") or change.reads("head"):
                 fix = "set num_heads on the module, or leave head= out"
                 raise self._refused(call, f"heads and batch in one axis of {lead}", fix)
             heads = 1

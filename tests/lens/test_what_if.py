@@ -1,0 +1,308 @@
+"""`what_if` and `effects`: a running model with changed attention, against the same change by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import regard as rg
+from regard import batch, head, key, query, score
+from regard.models import Config, LanguageModel
+from regard.torch.hf import register
+from tests.support.hf_models import MODELS
+from tests.support.refusals import refusing
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5]])
+
+
+class Written(nn.Module):
+    """Attention as people write it: two products and a softmax, with heads on an axis or in the batch, or SDPA."""
+
+    def __init__(self, way: str):
+        super().__init__()
+        self.way, self.num_heads = way, 4
+        self.inner, self.outer = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x):
+        q, k, v = self.inner(x).unflatten(-1, (3, 4, 4)).unbind(2)
+        if self.way == "einsum":
+            weights = torch.einsum("bqhd,bkhd->bhqk", q, k).div(2).softmax(-1)
+            return self.outer(torch.einsum("bhqk,bkhd->bqhd", weights, v).flatten(2))
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        if self.way == "bmm":
+            q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+            out = torch.bmm(torch.bmm(q, k.mT).div(2).softmax(-1), v).unflatten(0, (-1, 4))
+        else:
+            out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.outer(out.transpose(1, 2).flatten(2))
+
+
+class Reversed(nn.Module):
+    """Blocks that run from the last to the first, the last one twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Written("sdpa") for _ in range(3))
+
+    def forward(self, x):
+        for block in (*reversed(self.blocks), self.blocks[2]):
+            x = x + block(x)
+        return x
+
+
+OUTER = {
+    "llama": "model.layers.1.self_attn.o_proj",
+    "bert": "bert.encoder.layer.1.attention.output.dense",
+    "t5": "decoder.block.1.layer.1.EncDecAttention.o",
+    "gpt-oss": "model.layers.1.self_attn.o_proj",
+    "TransformerEncoderLayer": "self_attn.out_proj",
+    "regard.models": "stack.blocks.0.attention.part.o",
+}
+
+
+def host(name):
+    """A model as a function without arguments, its module, and the path of the output projection of its last layer."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 9, 16)
+    if name in MODELS:
+        model = MODELS[name]()
+        more = {"decoder_input_ids": IDS[:, :4]} if name == "t5" else {}
+        return lambda: model(input_ids=IDS, **more).logits, model, OUTER[name]
+    made = {
+        "MultiheadAttention": lambda: nn.MultiheadAttention(16, 4, batch_first=True),
+        "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True),
+        "regard.models": lambda: LanguageModel(Config.gpt(vocabulary=10, context=16, d_model=16, heads=4, layers=1)),
+    }
+    model = made.get(name, lambda: Written(name))().eval()
+    if name == "MultiheadAttention":
+        return lambda: model(x, x, x)[0], model, "out_proj"
+    return (lambda: model(IDS)) if name == "regard.models" else (lambda: model(x)), model, OUTER.get(name, "outer")
+
+
+@pytest.mark.parametrize("name", [*OUTER, "MultiheadAttention", "einsum", "bmm", "sdpa"])
+def test_a_head_without_output(name):
+    """It is the head whose columns of the output projection are 0; so is one whose keys are all masked."""
+    run, model, path = host(name)
+    outer, layer = model.get_submodule(path), path.removesuffix(".output.dense").rpartition(".")[0]
+    pattern = f"{path.removesuffix('.output.dense') if name == 'bert' else layer}*" if layer else None
+    wide = outer.weight.shape[1] // 4
+    with torch.no_grad():
+        plain = run()
+        with rg.what_if(model, layer=pattern, head=1, output=0):
+            zero = run()
+        with rg.what_if(model, layer=pattern, mask=head != 1):
+            masked = run()
+        again, kept = run(), outer.weight.clone()
+        outer.weight[:, wide : 2 * wide] = 0
+        expected = run()
+        outer.weight.copy_(kept)
+
+    assert torch.equal(plain, again) and not torch.allclose(zero, plain, atol=1e-4)
+    torch.testing.assert_close(zero, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(masked, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["einsum", "bmm", "sdpa"])
+def test_rules_by_hand(way):
+    """Masks and scores of some heads and entries, against softmax(score(s) where mask) v over written-out products."""
+    run, model, _ = host(way)
+    mask, rule = (query != 4) | (key > 1) | (batch == 0), score * 0.5 + head
+    with torch.no_grad(), rg.what_if(model, head=[0, 3], mask=mask, score=rule):
+        out = run()
+        x = torch.randn(2, 9, 16, generator=torch.manual_seed(0))
+        q, k, v = model.inner(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+    scores = q @ k.mT / 2
+    causal = torch.ones(9, 9, dtype=bool).tril() if way == "sdpa" else torch.ones(9, 9, dtype=bool)
+    allowed = causal.repeat(2, 4, 1, 1)
+    allowed[1, [0, 3], 4, :2] = False
+    scores[:, 0], scores[:, 3] = scores[:, 0] * 0.5, scores[:, 3] * 0.5 + 3
+    expected = (scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+    torch.testing.assert_close(out, model.outer(expected), atol=1e-5, rtol=1e-5)
+
+
+def test_a_run_repeated():
+    """q, k, v, weights and output of a run in their own place change nothing; a mask of masked pairs changes no bit."""
+    run, model, _ = host("llama")
+    register()
+    model.set_attn_implementation("regard")
+    call = rg.look(model, inputs={"input_ids": IDS}, values=True).calls[1]
+    twice = {name: np.repeat(getattr(call, name), 2, 0)[1] for name in ("k", "v")}
+    with torch.no_grad():
+        plain = run()
+        for given in ({"q": call.q, "k": call.k, "v": call.v}, {"output": call.out}, {"weights": call.weights()}):
+            with rg.what_if(model, layer=1, **given):
+                torch.testing.assert_close(run(), plain, atol=1e-5, rtol=1e-5)
+        with rg.what_if(model, layer=1, head=1, q=call.q[1], **twice):  # of one head, whose keys another shares
+            torch.testing.assert_close(run(), plain, atol=1e-5, rtol=1e-5)
+        with rg.what_if(model, mask=key <= query) as running:
+            assert torch.equal(run(), plain)
+
+    assert running.calls == 2
+
+
+def test_steps_gradients_and_looks():
+    """Positions are those of the text with a cache, too; gradients flow; a run recorded inside has the change."""
+    model = MODELS["llama"]()
+    with torch.no_grad(), rg.what_if(model, layer=0, mask=key != 2):
+        whole = model(IDS).logits
+        first = model(IDS[:, :5], use_cache=True)
+        rest = model(IDS[:, 5:], past_key_values=first.past_key_values).logits
+        seen = rg.look(model, inputs={"input_ids": IDS}).calls
+    x = torch.randn(1, 9, 16, requires_grad=True)
+    with rg.what_if(layer := Written("einsum"), score=2 * score), rg.what_if(layer, head=2, mask=key != 3):
+        layer(x).sum().backward()
+
+    torch.testing.assert_close(rest, whole[:, 5:], atol=1e-5, rtol=1e-5)
+    assert not seen[0].weights()[..., 2].any() and seen[1].weights()[..., 2].any()
+    assert x.grad.isfinite().all() and x.grad.any()
+
+
+def test_sinks():
+    """A sink takes weight from every key; -inf removes those of the model."""
+    run, model, _ = host("gpt-oss")
+    with torch.no_grad():
+        with rg.what_if(model, layer=0, sinks=50.0):
+            drained = run()
+        with rg.what_if(model, layer=0, output=0):
+            torch.testing.assert_close(drained, run(), atol=1e-5, rtol=1e-5)
+        kept = model.model.layers[0].self_attn.sinks.clone()
+        with rg.what_if(model, layer=0, sinks=-torch.inf):
+            without = run()
+        model.model.layers[0].self_attn.sinks.fill_(-1e4)
+        torch.testing.assert_close(without, run(), atol=1e-5, rtol=1e-5)
+        model.model.layers[0].self_attn.sinks.copy_(kept)
+
+
+def hooks(model):
+    """Everything that a block might leave in a model."""
+    return [
+        (len(each._forward_hooks), len(each._forward_pre_hooks), "forward" in vars(each)) for each in model.modules()
+    ]
+
+
+def test_left_as_it_was():
+    """After an error, Ctrl-C, and effects: no hook, and the attention implementation of before."""
+    run, model, _ = host("bert")
+    model.set_attn_implementation("eager")
+    before = hooks(model), run()
+
+    def change(error):
+        with rg.what_if(model, output=0):
+            run()
+            raise error
+
+    for error in (ValueError("mine"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            change(error)
+    rg.effects(model, inputs={"input_ids": IDS})
+
+    assert hooks(model) == before[0] and model.config._attn_implementation == "eager"
+    assert torch.equal(run(), before[1])
+
+
+REFUSALS = {
+    "a model": (lambda model: rg.what_if(3, output=0), "not a model"),
+    "a layer": (lambda model: rg.what_if(model, layer=7, output=0), "no attention call was changed"),
+    "a head": (lambda model: rg.what_if(model, head=4, output=0), "no such head"),
+    "a head by name": (lambda model: rg.what_if(model, head="a", output=0), "head is not a number"),
+    "a size": (lambda model: rg.what_if(model, output=torch.ones(3, 3)), "output does not fit the layer"),
+    "q": (lambda model: rg.what_if(model, q=0), "q of handwritten attention"),
+    "sinks": (lambda model: rg.what_if(model, sinks=0), "sinks of handwritten attention"),
+    "heads unknown": (lambda model: rg.what_if(model, head=0, output=0), "heads and batch in one axis of 8"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals(name):
+    """What is not reached is named; nothing is computed in silence without the change."""
+    run, model, _ = host("bmm")
+    change, words = REFUSALS[name]
+    if name == "heads unknown":
+        del model.num_heads
+    with refusing(words), torch.no_grad(), change(model):
+        run()
+
+
+@pytest.mark.parametrize("name", ["llama", "t5", "einsum", "reversed"])
+def test_effects_one_by_one(name):
+    """Every head in a batch is the head alone, also where blocks before it are not computed again."""
+    torch.manual_seed(0)
+    model = Reversed() if name == "reversed" else host(name)[1]
+    inputs = torch.randn(1, 9, 16)
+    if name in MODELS:
+        inputs = {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if name == "t5" else {})
+
+    def last(out):
+        return (out if isinstance(out, torch.Tensor) else out[0])[:, -1, 5]
+
+    found = rg.effects(model.eval(), inputs=inputs, measure=last)
+    for layer, number in np.ndindex(found.values.shape):
+        with torch.no_grad(), rg.what_if(model, layer=found.layers[layer], head=number, output=0):
+            alone = model(**inputs) if isinstance(inputs, dict) else model(inputs)
+        np.testing.assert_allclose(found.values[layer, number], float(last(alone)) - found.clean, atol=1e-4)
+
+    assert found.measure == "last" and found.ranked(1)[0][1] == found.values.flat[np.abs(found.values).argmax()]
+
+
+def test_effects_of_everything():
+    """Layers, tokens and edges are the masks written by hand; the measures are their formulas."""
+    model = MODELS["llama"]()
+    given = {"inputs": {"input_ids": IDS}, "layer": 1}
+    with torch.no_grad():
+        clean = model(IDS).logits[0].double()
+    masks = {"layers": key < 0, "tokens": (key != 3) | (query == 3), "edges": ~((query == 6) & (key == 3))}
+    for of, mask in masks.items():
+        at = {"layers": 0, "tokens": 3, "edges": (6, 3)}[of]
+        with torch.no_grad(), rg.what_if(model, layer=1, mask=mask):
+            logits = model(IDS).logits[0].double()
+        chances = clean.softmax(-1)
+        expected = {
+            "loss": nn.functional.cross_entropy(logits[:-1], IDS[0, 1:])
+            - nn.functional.cross_entropy(clean[:-1], IDS[0, 1:]),
+            "logit": logits[-1, 7] - clean[-1, 7],
+            "kl": (chances * (clean.log_softmax(-1) - logits.log_softmax(-1))).sum(-1).mean(),
+            "cosine": 1 - nn.functional.cosine_similarity(logits, clean, dim=-1).mean(),
+        }
+        for measure, value in expected.items():
+            found = rg.effects(model, of=of, measure=measure, token=7 if measure == "logit" else None, **given)
+            np.testing.assert_allclose(found.values[at], float(value), atol=1e-5)
+
+    assert np.isnan(found.values[3, 6]) and not np.isnan(found.values[6, 3])  # no row reads a later key
+
+
+def test_effects_interrupted(monkeypatch, tmp_path):
+    """Ctrl-C keeps what was computed; the arrays are saved with their names."""
+    model, passes = Reversed().eval(), []
+
+    def measure(out):
+        passes.append(len(out))
+        if len(passes) == 3:
+            raise KeyboardInterrupt
+        return out[:, -1, 5]
+
+    found = rg.effects(model, inputs=torch.randn(1, 9, 16), measure=measure)
+    found.save(tmp_path / "effects.npz")
+    held = np.load(tmp_path / "effects.npz")
+
+    assert np.isnan(found.values).any(1).tolist() == [False, True, True]
+    assert held["layers"].tolist() == list(found.layers) and np.array_equal(
+        held["values"], found.values, equal_nan=True
+    )
+
+
+def test_refusals_of_effects():
+    """A model in training mode, batches, measures without logits, and unknown words."""
+    layer, x = Written("einsum"), torch.randn(1, 9, 16)
+    with refusing("training mode"):
+        rg.effects(layer.train(), inputs=x)
+    layer.eval()
+    for given, words in (
+        ({"inputs": x.expand(2, -1, -1)}, "a batch of several entries"),
+        ({"inputs": x, "measure": "loss"}, "the output does not have this measure"),
+        ({"inputs": x, "of": "words"}, "of= is not known"),
+        ({}, "nothing to run"),
+        ({"inputs": x, "layer": 3}, "no attention call was changed"),
+    ):
+        with refusing(words):
+            rg.effects(layer, **given)
