@@ -45,6 +45,7 @@ def test_a_loaded_cache_is_the_saved_one(kind, tmp_path):
     assert [*tmp_path.iterdir()] == [path]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("storage", [None, "int8"])
 def test_every_dtype_is_saved_bit_by_bit(name, storage, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from regard.models import Config, EncoderDecoder, LanguageModel, TranslationConfig, generate, stream
 from regard.models.generation import Sampling, Stops, draw, min_p, top_k, top_p
 from regard.torch.cache import TensorCache
+from tests.support.lanes import sweep
 from tests.support.refusals import whats
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 64, "tied": False}
@@ -49,9 +50,8 @@ def until(word, text):
     "parts",
     [
         {"positions": "learned"},
-        {"positions": "none", "norm_first": False},
-        {"window": 3},
         {"positions": "alibi", "window": 5, "kv_heads": 1},
+        *sweep({"positions": "none", "norm_first": False}, {"window": 3}),
     ],
     ids=str,
 )

@@ -14,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.torch import profile, replace_sdpa
+from tests.support.lanes import sweep
 
 sdpa = F.scaled_dot_product_attention
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
@@ -55,7 +56,7 @@ def gradients(out, given, slope):
 
 @pytest.mark.spread
 @pytest.mark.parametrize("dtype", UNIT, ids=str)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, 3, 7, *sweep(2, 4, 5, 6)])
 def test_random_calls_are_torchs(seed, dtype):
     """Outputs, gradients (of a mask that is added, too), dtypes, shapes and strides, within what the dtype rounds."""
     rng = np.random.default_rng(seed)

@@ -82,9 +82,10 @@ TABLES += [np.arange(40).astype(dtype) % 7 for dtype in ("u1", "u2", "u4")] + [n
 def test_every_kind_of_table(array, isa):
     """Read by the key, the query and a distance, in masks and scores."""
     numbers = rg.table(array)
-    for part in (numbers[rg.key], numbers[rg.query], numbers[abs(rg.query - rg.key)]):
-        number = rg.where(part, 1.0, 0.0) if part.kind == "bool" else to_float(part)
-        agree(isa, mask=number < 2.0, score=rg.score + 0.3 * number)
+    parts = numbers[rg.key], numbers[rg.query], numbers[abs(rg.query - rg.key)]
+    key, query, distance = (rg.where(part, 1.0, 0.0) if part.kind == "bool" else to_float(part) for part in parts)
+    mask = (key < 2.0) ^ (query < 2.0) ^ (distance < 2.0)
+    agree(isa, mask=mask, score=rg.score + 0.3 * key - 0.2 * query * distance)
 
 
 def test_a_half_is_widened_exactly():

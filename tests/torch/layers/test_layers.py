@@ -186,6 +186,7 @@ ENCODINGS = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=ENCODINGS)
 @pytest.mark.parametrize("kind", [Attention, DifferentialAttention])
 def test_distances_are_those_of_the_positions(kind, encoding):
