@@ -14,7 +14,7 @@ import regard.conformance as rc
 pytestmark = pytest.mark.slow
 
 # The law's engine, because each case of a function would compile a kernel.
-attention = partial(rg.attention, engine="reference")
+attention, with_lse = (partial(function, engine="reference") for function in (rg.attention, rg.attention_with_lse))
 
 
 def needs_softcap(q, k, v, softcap):
@@ -38,7 +38,7 @@ def steeper(q, k, v):
 
 
 def lse_of_products(q, k, v, scale=None):
-    return attention(q, k, v, scale=scale), rg.attention_with_lse(q, k, v, scale=1.0)[1]
+    return attention(q, k, v, scale=scale), with_lse(q, k, v, scale=1.0)[1]
 
 
 def between_heads(q, k, v):
