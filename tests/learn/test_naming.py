@@ -27,10 +27,13 @@ EXERCISES = {
     for exercise in chapter.exercises
     if exercise.computes and not installed(exercise.needs)
 }
-FEW = ("3 scores", "5 attend", "6 causal", "6 combined", "12 streaming")  # the cheapest; all in sweeps
-LANES = [*FEW, *sweep(*(name for name in EXERCISES if name not in FEW))]
 PAIRS = 12 if SWEEP else 5  # of each exercise, drawn
 NAMES = {mistake.name for mistake in CATALOG}
+
+
+def each_of(*few):
+    """A test of the cheapest exercises; of all in sweeps."""
+    return pytest.mark.parametrize("name", [*few, *sweep(*(name for name in EXERCISES if name not in few))])
 
 
 @functools.cache
@@ -101,7 +104,7 @@ def test_every_listed_mistake_changes_something(name):
     assert [each for each in grading.exercise.mistakes if results(grading, of_name(each)) is None] == []
 
 
-@pytest.mark.parametrize("name", LANES)
+@each_of("3 scores", "5 attend", "6 causal", "6 combined", "12 streaming")
 def test_single_mistakes_are_named(name):
     """Each mistake that changes some case is named, or one that no case tells apart from it; those are all stated."""
     grading = graded(name)
@@ -125,7 +128,7 @@ def test_single_mistakes_are_named(name):
             assert mistake in stated
 
 
-@pytest.mark.parametrize("name", LANES)
+@each_of("3 scores", "5 attend", "12 streaming")
 def test_pairs_of_mistakes_are_named(name):
     """Two listed mistakes at once, or a listed one and any other: the names give the same results."""
     grading = graded(name)
@@ -165,7 +168,7 @@ def test_wrong_answers_are_what_the_catalog_says(name):
         ), each.mistake
 
 
-@pytest.mark.parametrize("name", LANES)
+@each_of("3 scores", "12 streaming")
 def test_unknown_mistakes_are_not_named(name):
     """Results of no known mistake keep their problem as it is."""
     grading = graded(name)
