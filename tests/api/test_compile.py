@@ -16,7 +16,7 @@ import torch
 import regard as rg
 import regard.torch as rt
 from tests.api.test_tracers import OTHERS
-from tests.support.lanes import sweep
+from tests.support.lanes import by_name, sweep
 from tests.support.tensors import compiled, normal, qkv
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
@@ -102,7 +102,7 @@ def silent(call, *given):
         return call(*given)
 
 
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@by_name("rules", RULES)
 def test_rules_in_one_graph(rules, capfd):
     """fullgraph=True, without a warning, bit-identical to the eager call."""
 

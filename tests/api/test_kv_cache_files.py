@@ -13,6 +13,7 @@ from tests.api.caches import D, E, G, H, empty, filled, kv, kvq
 from tests.api.test_kv_cache_interrupts import KINDS, lived, operations, same, seen
 from tests.support.engines import normal, same_bits
 from tests.support.interrupts import interrupted
+from tests.support.lanes import by_name
 from tests.support.refusals import refusal, refusing
 
 
@@ -210,7 +211,7 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+@by_name("lie", LIES)
 def test_numbers_that_lie_are_refused(lie, tmp_path):
     """A file with the right checksum in which sizes, pages or positions do not fit together is refused."""
     filled(*kv(2, 300), rows=[300, 120]).save(tmp_path / "real")

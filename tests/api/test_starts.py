@@ -21,7 +21,7 @@ from regard.language.checks.numbers import Starts, counted
 from regard.language.expr import lift
 from tests.api.caches import same_arrays
 from tests.support.engines import TOLERANCE, engines, normal, qkv, same_bits
-from tests.support.lanes import examples
+from tests.support.lanes import by_name, examples
 from tests.support.parts import four, parts
 from tests.support.refusals import refusing
 from tests.support.strategies import Case, dropouts, problems
@@ -147,7 +147,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@by_name("function", FUNCTIONS)
 def test_no_function_forgets_them(function):
     """Every public function that takes query_start, or rules and arrays of one call, takes both and uses them, in
     callables too.

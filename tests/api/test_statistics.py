@@ -9,6 +9,7 @@ import regard as rg
 from regard.engines.reference.attention import logits
 from regard.language.problem import Problem
 from tests.support.engines import engines, qkv
+from tests.support.lanes import by_name
 from tests.support.refusals import refusal, whats
 
 CAUSAL = rg.causal()
@@ -23,7 +24,7 @@ RULES = {
     "rows that attend nothing": {"mask": rg.query % 3 > 0},
     "negative scale": {"scale": -0.7},
 }
-rules = pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+rules = by_name("rules", RULES)
 ROWS = ["lse", "maximum", "entropy", "distance", "range", "counts"]
 POOLED = rg.pooled(2, 2)
 EVERYTHING = [*ROWS, "received", rg.mass(rg.key < 4), rg.top(3), POOLED]

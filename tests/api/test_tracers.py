@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import regard as rg
 import regard.torch as rt
 from tests.support.kernels import fresh
-from tests.support.lanes import sweep
+from tests.support.lanes import by_name, sweep
 from tests.support.refusals import refusing
 from tests.support.tensors import compiled
 
@@ -206,7 +206,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("call", SMALL.values(), ids=SMALL)
+@by_name("call", SMALL)
 def test_gradients_of_gradients_are_slopes(call):
     """torch.autograd.gradgradcheck: of q, k, v and of the gradient of the output, also in repeated calls."""
     given = (

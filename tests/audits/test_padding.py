@@ -6,6 +6,7 @@ import torch
 from bench.audit_alarms.written import Conditioned, FixedLength, Padded, Pooled
 from regard.audits import audit
 from tests.audits.small_audits import audited, checked, healthy
+from tests.support.lanes import by_name
 from tests.support.tensors import normal
 
 X = normal(1, 12, 16)
@@ -23,7 +24,7 @@ def returning(returns, base=Padded):
     return Returning
 
 
-@pytest.mark.parametrize("inputs", GIVEN.values(), ids=GIVEN)
+@by_name("inputs", GIVEN)
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_model_of_one_length(causal, inputs):
     """No padding can be added to it, so positions of its input are masked; where it ignores them, that is found."""
@@ -62,7 +63,7 @@ POOLINGS = {
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("inputs", GIVEN.values(), ids=GIVEN)
+@by_name("inputs", GIVEN)
 def test_pooling_over_padding(pooling, inputs):
     """A mean or maximum over all positions, or a mean of the real ones divided by the number of all."""
     (found,) = audited(returning(POOLINGS[pooling])(2, 8, causal=False), inputs, None, ["padding-leak"]).findings

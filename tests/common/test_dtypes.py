@@ -15,9 +15,10 @@ from regard.engines.jit.code.emit import TABLE_TYPES
 from regard.engines.jit.code.formats import NARROW, Format, stored
 from regard.engines.jit.code.target import host
 from tests.support.engines import normal
+from tests.support.lanes import by_name
 
 SOURCES = Path(rg.__file__).parent
-rows = pytest.mark.parametrize("row", FLOATS.values(), ids=FLOATS)
+rows = by_name("row", FLOATS)
 
 
 # ---- one table -------------------------------------------------------------------------------------------------------

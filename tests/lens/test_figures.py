@@ -12,6 +12,7 @@ from regard.lens.runs import figures, tiles
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.row_figures import ROWS
 from tests.support.engines import normal
+from tests.support.lanes import by_name
 
 
 def defined(p, allowed, scores, special, start):
@@ -47,7 +48,7 @@ RULES = {
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@by_name("rules", RULES)
 @pytest.mark.parametrize("how", ["compiled", "small", "weights", "weights in blocks", "weights by the row"])
 def test_figures_equal_their_definitions(rules, how, monkeypatch):
     """Every figure of every row equals its definition, whoever computes it; from weights alone too, without what only

@@ -12,6 +12,7 @@ from regard.language.expr import head, key, query
 from regard.lens.look import of_arrays, of_weights
 from regard.lens.runs.mask_pairs import readers
 from tests.support.engines import normal
+from tests.support.lanes import by_name
 
 MASKS = {
     "none": None,
@@ -24,7 +25,7 @@ MASKS = {
 
 
 @pytest.mark.parametrize("start", [0, 5])
-@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@by_name("mask", MASKS)
 def test_readers_are_the_rows_that_the_mask_allows(mask, start):
     """Of every head, as many as in the table of all pairs; rows may begin later on the key axis."""
     H, Q, K = 3, 19, 26

@@ -21,6 +21,7 @@ from regard.observe.observed_call import problem_of
 from regard.observe.observer import Observer
 from regard.observe.tracing import trace
 from tests.observe.heads import WIDE, B, H, Heads
+from tests.support.lanes import by_name
 
 N = 5
 
@@ -207,7 +208,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+@by_name("said", SAID)
 @pytest.mark.parametrize("groups", [H, 2])
 def test_torchs_words_are_understood(said, groups):
     """The problem that a call of SDPA is described as has the output that SDPA gave: masks, bias, scale, grouped

@@ -24,6 +24,7 @@ from regard.torch.positions import (
     YaRN,
 )
 from tests import ROOT
+from tests.support.lanes import by_name
 from tests.support.refusals import refusing
 from tests.support.tensors import compiled, normal
 
@@ -242,7 +243,7 @@ BIASES = {
 }
 
 
-@pytest.mark.parametrize("kind, causal, bias", BIASES.values(), ids=BIASES)
+@by_name("kind, causal, bias", BIASES)
 def test_scores_have_the_bias_of_the_models(kind, causal, bias):
     """softmax(q kᵀ / √D + bias) v with the whole matrix: output, gradients and the gradient of the table."""
     kind = kind.double()
@@ -322,7 +323,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
+@by_name("call, told", REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix; nothing is guessed."""
     with refusing(told):

@@ -12,6 +12,7 @@ from transformers import masking_utils
 from bench.model_errors import perturbed
 from regard.torch.hf import attention as hf
 from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
+from tests.support.lanes import by_name
 from tests.support.refusals import refusing, whats
 from tests.support.tensors import normal
 from tests.torch.hf.models import GREEDY, built, on, tokens
@@ -81,7 +82,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("name", ["llama", "mistral"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("more, around", GIVEN.values(), ids=GIVEN)
+@by_name("more, around", GIVEN)
 def test_packed_documents(name, more, around, mode):
     """Position ids that start anew pack documents, the second of one token: each gives what it gives alone."""
     model, ids, positions = built(name), tokens()["input_ids"], torch.tensor([[0, 1, 2, 3, 0, 0, 1, 2, 3]])

@@ -21,7 +21,7 @@ from regard.torch.layers.linear import (
     orthogonal_directions,
 )
 from tests import ROOT
-from tests.support.lanes import sweep
+from tests.support.lanes import by_name, sweep
 from tests.support.refusals import refusing
 from tests.support.tensors import compiled, normal
 
@@ -337,7 +337,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
+@by_name("call, told", REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix: a mask that needs single pairs, a cache of another kind, a length that does not fit."""
     with refusing(told):

@@ -15,6 +15,7 @@ import regard.torch.layers as layers
 from regard.torch.layers import Attention, DifferentialAttention, LatentAttention, MultiHeadAttention, SelfAttention
 from regard.torch.layers.recurrent import TransformerXL
 from regard.torch.positions import ALiBi, Buckets, Relative, Rotary
+from tests.support.lanes import by_name
 from tests.support.refusals import whats
 from tests.support.tensors import compiled, unusual
 
@@ -61,7 +62,7 @@ def gradients(layer, call, x, dout):
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("make, call", LAYERS.values(), ids=LAYERS)
+@by_name("make, call", LAYERS)
 def test_copies_and_files(make, call):
     """A deepcopy, a pickle and a state dict in a fresh layer give the same output; a copy has its own
     parameters.
@@ -118,7 +119,7 @@ DROPPING = {
 }
 
 
-@pytest.mark.parametrize("make", DROPPING.values(), ids=DROPPING)
+@by_name("make", DROPPING)
 def test_dropout_follows_torchs_seed(make):
     """In training, manual_seed repeats what falls out and another call does not; checkpointing repeats it; eval has
     none.
@@ -166,7 +167,7 @@ CACHED = {
 }
 
 
-@pytest.mark.parametrize("make, cache", CACHED.values(), ids=CACHED)
+@by_name("make, cache", CACHED)
 def test_decoding_is_the_whole_prefill(make, cache):
     """A prompt, then row by row over a cache: what the layer gives for all rows at once."""
     layer, x = made(make)
@@ -187,7 +188,7 @@ ENCODINGS = {
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("encoding", ENCODINGS.values(), ids=ENCODINGS)
+@by_name("encoding", ENCODINGS)
 @pytest.mark.parametrize("kind", [Attention, DifferentialAttention])
 def test_distances_are_those_of_the_positions(kind, encoding):
     """With positions=…, rows attend as they do at these places of a long sequence in which nothing else may be seen."""
@@ -284,7 +285,7 @@ IMPOSSIBLE = {
 }
 
 
-@pytest.mark.parametrize("act, words", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+@by_name("act, words", IMPOSSIBLE)
 def test_all_reasons_at_once(act, words):
     """What cannot work is refused with every reason, each in three beats."""
     found = whats(act)

@@ -8,6 +8,7 @@ import torch
 import regard as rg
 from regard.torch import attention
 from regard.torch.layers.recurrent import SegmentMemory, TransformerXL
+from tests.support.lanes import by_name
 from tests.support.refusals import refusing
 from tests.support.tensors import normal, unusual
 
@@ -123,7 +124,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("call", "told"), REFUSED.values(), ids=REFUSED)
+@by_name("call, told", REFUSED)
 def test_what_cannot_be_is_refused_in_three_beats(call, told):
     """Given, expected, fix; and the memory stays as it was."""
     with refusing(told):
