@@ -203,7 +203,7 @@ def test_a_rule_compares_a_position_with_a_size(place, compare, dynamic):
         return rg.attention(q, q, q, mask=rule if callable(rule) else rule | (rg.key == rg.query))
 
     found = compiled(call, dynamic=dynamic, backend=backend)
-    for rows in (5, 6, 7, 12):
+    for rows in (5, 6, 7):
         q = torch.randn(2, 4, rows, D)
         assert torch.equal(found(q), call(q)), rows
     if place != "an exponent":  # where small ones are products

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-import regard as rg
 from regard.cli.measure_text import EXAMPLE, parse_measures
 from regard.language.expr import key, query
 from regard.lens import token
+from tests.support.refusals import refusal
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,7 @@ def test_several_measures():
 
 
 def refused(*texts):
-    with pytest.raises(rg.Refused) as raised:
-        parse_measures(texts)
-    return str(raised.value)
+    return refusal(parse_measures, texts)
 
 
 @pytest.mark.parametrize(

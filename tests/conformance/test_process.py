@@ -14,7 +14,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from regard.common.errors import Refused
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.conventions.translate import Absent
 from regard.conformance.process import one_call as memory
@@ -25,6 +24,7 @@ from tests.conformance import misbehaving
 from tests.conformance.sessions import InProcess, Session
 from tests.support.engines import normal
 from tests.support.processes import descendants, marked, without
+from tests.support.refusals import reasons_of, refusing
 
 FILE = Path(misbehaving.__file__)
 LIMIT = 0.5
@@ -204,17 +204,16 @@ UNLOADABLE = {
 def test_what_cannot_be_loaded_is_refused(name, mark, tmp_path):
     """Three parts, from the child; whatever the import does."""
     text, path, given, fix = UNLOADABLE[name]
-    with Session(f"{written(tmp_path, text)}:{path}") as session, pytest.raises(Refused) as refused:
-        session.describe()
-    (reason,) = refused.value.reasons
-    assert given in reason.given and fix in reason.fix and reason.expected
+    with Session(f"{written(tmp_path, text)}:{path}") as session:
+        (reason,) = reasons_of(session.describe)
+    assert given in reason.given and fix in reason.fix
 
 
 def test_an_import_that_hangs_is_refused(mark, tmp_path):
     """It has a limit of its own, whether the function is described or called."""
     with Session(written(tmp_path, "import time\ntime.sleep(10000)") + ":f", loading=1.0) as session:
         for use in (session.describe, lambda: super(Session, session).call(call(), Adapter())):
-            with pytest.raises(Refused, match=r"did not end in 1 s"):
+            with refusing("did not end in 1 s"):
                 use()
 
 
@@ -232,9 +231,7 @@ def test_an_import_that_hangs_is_refused(mark, tmp_path):
 )
 def test_a_bad_name_is_refused_at_once(text, given):
     """Before a process is started, with every problem."""
-    with pytest.raises(Refused) as refused:
-        Session(text)
-    assert [reason.given for reason in refused.value.reasons] == given
+    assert [reason.given for reason in reasons_of(Session, text)] == given
 
 
 LOADABLE = """
@@ -344,7 +341,7 @@ def test_an_adapter_that_needs_another_library_is_refused(mark, tmp_path):
     """With the reason of the import."""
     text = FILE.read_text() + "\nsys.modules['torch'] = None\n"
     with Session(written(tmp_path, text) + ":attention", Adapter(arrays="torch")) as session:
-        with pytest.raises(Refused, match="torch"):
+        with refusing("torch"):
             session.call(call())
         assert session.call(call(), Adapter()).status == "ok"
 

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from regard.common.errors import Refused
 from regard.learn.checking import check as checking
 from regard.learn.checking.check import Checker, checked
 from regard.sandbox.child import Child
 from tests.learn.chapter_files import SCORES, chapter
 from tests.support.processes import marked
+from tests.support.refusals import reasons_of, refusal
 
 RIGHT = "    return q @ k.T / q.shape[-1] ** 0.5\n"
 BEGIN = "def scores(q, k):\n"
@@ -272,8 +272,7 @@ def test_an_error_is_not_taken_for_another(tmp_path, checker):
 
 def test_a_file_that_is_missing(tmp_path, checker):
     """What was given, what is expected, and what to do; a folder is no file."""
-    with pytest.raises(Refused, match="the file does not exist") as refused:
-        checker.checked(tmp_path / "03_other.py")
-    assert refused.value.reasons[0].fix == "regard learn 3 writes 03_other.py anew"
-    with pytest.raises(Refused):
-        checker.checked(tmp_path)
+    (reason,) = reasons_of(checker.checked, tmp_path / "03_other.py")
+    assert reason.what.endswith("the file does not exist")
+    assert reason.fix == "regard learn 3 writes 03_other.py anew"
+    assert refusal(checker.checked, tmp_path)

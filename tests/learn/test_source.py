@@ -13,6 +13,7 @@ from regard.learn.blocks import Problems, blocks
 from regard.learn.chapter import Claim, Exercise, Question, Reveal, Text
 from regard.learn.source import read_chapter
 from tests.learn.chapter_files import HEAD, SCORES, TESTS, chapter
+from tests.support.refusals import reasons_of
 
 QUESTION = """```toml prediction p
 ask = "How many?"
@@ -76,9 +77,7 @@ def reasons(folder, content):
     path = folder / "03-scores.md"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(Refused) as refused:
-        read_chapter(path)
-    return list(refused.value.reasons)
+    return reasons_of(read_chapter, path)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -16,6 +16,7 @@ from regard.lens.drawing.heatmap import matrix_figure
 from regard.lens.drawing.ramp import ramp
 from regard.lens.drawing.terminal import matrix
 from tests.support.engines import normal
+from tests.support.refusals import reasons_of
 
 WORDS = ["[CLS]", "a", "$x$", "</script>", "\u202eb", "lo ng", "🦊", "z"]
 
@@ -132,9 +133,7 @@ WRONG = {"heads": [2], "scale": "cubic", "cells": 0, "tokens": ["a"], "rows": sl
 )
 def test_what_cannot_be_drawn_is_refused_with_every_reason(given, named, whats):
     """Every problem is listed, with what was given and how to fix it."""
-    with pytest.raises(rg.Refused) as refused:
-        rg.heatmap(*given, **named)
-    assert [reason.what for reason in refused.value.reasons] == whats
+    assert [reason.what for reason in reasons_of(rg.heatmap, *given, **named)] == whats
 
 
 def printed(run, width=120, colours="truecolor"):

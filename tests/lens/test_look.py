@@ -1,5 +1,6 @@
 """`look`: whatever is given becomes a run, or is refused in a sentence; models are opened from files alone."""
 
+import functools
 import hashlib
 import io
 import re
@@ -20,13 +21,9 @@ from regard.torch.hf import load_model
 from tests.cli.test_cli import of_a_process
 from tests.lens.minilm import SENTENCE, with_minilm
 from tests.support.engines import normal
-from tests.support.refusals import refusing
+from tests.support.refusals import refusal, refusing
 
-
-def refused(*given, **named):
-    with pytest.raises(rg.Refused) as caught:
-        look(*given, **named)
-    return str(caught.value)
+refused = functools.partial(refusal, look)
 
 
 def eager_weights(folder, kind=None, dtype=torch.float32, **inputs):

@@ -3,6 +3,7 @@ sentence.
 """
 
 import dataclasses
+import functools
 import os
 import re
 import tracemalloc
@@ -21,7 +22,7 @@ from regard.lens.storage import rules_json as rules
 from regard.lens.storage.folder import Writer, open_run, save
 from regard.lens.storage.manifest import size_of
 from tests.support.kept_runs import contents, example, refused, rich
-from tests.support.refusals import refusing
+from tests.support.refusals import refusal, refusing
 from tests.support.strategies import Dims, masks, scores
 
 CALL = example().calls[0]
@@ -104,10 +105,7 @@ def test_opening_a_run_takes_no_memory(tmp_path):
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def not_saved(run, folder, **more):
-    with pytest.raises(rg.Refused) as caught:
-        save(run, folder, **more)
-    return str(caught.value)
+not_saved = functools.partial(refusal, save)
 
 
 def names(folder):

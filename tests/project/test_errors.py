@@ -12,6 +12,7 @@ from regard.common.errors import Reason, Refused, did_you_mean, page
 from regard.language.expr import key, query, score, table
 from tests import ROOT
 from tests.support.import_graph import modules, parsed
+from tests.support.refusals import refusal
 
 
 def test_all_reasons_at_once():
@@ -151,10 +152,7 @@ softcap: the cap is not a positive finite number
 @pytest.mark.parametrize(("build", "words"), WORDS, ids=[words.split("\n")[0] for _, words in WORDS])
 def test_wording(build, words):
     """The words of a refusal are part of the interface."""
-    with pytest.raises(Refused) as caught:
-        build()
-
-    assert str(caught.value) == words
+    assert refusal(build) == words
 
 
 @pytest.mark.parametrize(

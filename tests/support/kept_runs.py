@@ -4,13 +4,13 @@ import dataclasses
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 import regard as rg
 from regard.language.expr import key, query
 from regard.lens import Axis, Call, Overview, Run, Segment, Step
 from regard.lens.look import of_arrays
 from regard.lens.storage.folder import open_run
+from tests.support.refusals import refusal
 
 HOSTILE = ("</script>", "\u202egnp.exe", "\ud800", "\x00", "🦊", "x" * 10_000, "", '"')
 
@@ -85,6 +85,4 @@ def contents(call: Call) -> dict:
 
 def refused(folder, **more) -> str:
     """The sentences with which a folder is not opened."""
-    with pytest.raises(rg.Refused) as caught:
-        open_run(folder, **more)
-    return str(caught.value)
+    return refusal(open_run, folder, **more)

@@ -22,10 +22,10 @@ def refusing(words=""):
     _whole(caught.value)
 
 
-def refusal(call, *arguments):
+def refusal(call, *arguments, **named):
     """What a call refuses, in words, or None."""
     try:
-        call(*arguments)
+        call(*arguments, **named)
     except Refused as refused:
         return str(_whole(refused))
     return None
