@@ -26,7 +26,7 @@ BUDGET = {
     },
     "tests": {
         "sum": 433_000
-    },  # vectors, selected keys, JAX, ONNX, second derivatives, caches and interventions, each against what it has to equal
+    },  # vectors, selected keys, JAX, ONNX, derivatives, caches, interventions, each against what it has to equal
 }
 
 

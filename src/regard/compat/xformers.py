@@ -489,7 +489,7 @@ class BlockDiagonalPaddedKeysMask(BlockDiagonalMask):
         return tuple(self.k_seqinfo.seqlen_py)
 
     @classmethod
-    def from_seqlens(cls, q_seqlen, kv_padding, kv_seqlen, causal_diagonal: Any = None) -> Self:  # type: ignore[override]
+    def from_seqlens(cls, q_seqlen: Any, kv_padding: Any, kv_seqlen: Any, causal_diagonal: Any = None) -> Self:  # type: ignore[override]
         """The bias of sequences of these lengths.
 
         Args:

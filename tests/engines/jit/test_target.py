@@ -113,7 +113,7 @@ def test_a_name_that_the_machine_does_not_have_is_refused():
     ]
 
 
-@pytest.mark.parametrize("command", ["look", *sweep("audit", "models")])
+@pytest.mark.parametrize("command", ["look", *sweep("audit", "train")])
 def test_the_command_line_refuses_with_status_2(command):
     """Before any work, and without a traceback."""
     given = [sys.executable, "-c", "from regard.cli import main; main()", command]
