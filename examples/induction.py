@@ -1,10 +1,11 @@
 """Trains a two-layer model until induction heads form, names them, and cuts them.
 
-Every text is a row of random tokens, twice: its second half can be predicted by copying only. A head of the first layer
-learns to look at the previous token, one of the second at the token that followed the same token before: an induction
-head. Without it copying is lost; without the others, or without what all heads see in the first token, it is not. The
-circuit is from Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", and Olsson et al. 2022,
-"In-context Learning and Induction Heads".
+Every text is a row of random tokens that repeats after 8 to 24 tokens: the rest can be predicted by copying only. Heads
+of the first layer learn to look at the previous token, heads of the second at the token that followed the same token
+before: induction heads. `rg.effects` ranks the heads by what copying loses without them, and `rg.what_if` takes others
+away, and the attention to the first token. After this short training several heads share the work. The circuit is from
+Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", and Olsson et al. 2022, "In-context Learning
+and Induction Heads".
 
     python examples/induction.py
 """

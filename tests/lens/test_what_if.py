@@ -50,6 +50,17 @@ class Reversed(nn.Module):
         return x
 
 
+class Apart(nn.Sequential):
+    """Numbered blocks that run after attention that has no number."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(16, 16))
+        self.attention = Written("sdpa")
+
+    def forward(self, x):
+        return self[0](self.attention(x))
+
+
 OUTER = {
     "llama": "model.layers.1.self_attn.o_proj",
     "bert": "bert.encoder.layer.1.attention.output.dense",
@@ -202,6 +213,7 @@ def test_left_as_it_was():
 
 
 REFUSALS = {
+    "nothing": (lambda model: rg.what_if(model), "nothing is changed"),
     "a model": (lambda model: rg.what_if(3, output=0), "not a model"),
     "a layer": (lambda model: rg.what_if(model, layer=7, output=0), "no attention call was changed"),
     "a head": (lambda model: rg.what_if(model, head=4, output=0), "no such head"),
@@ -224,11 +236,12 @@ def test_refusals(name):
         run()
 
 
-@pytest.mark.parametrize("name", ["llama", "t5", "einsum", "reversed"])
+@pytest.mark.parametrize("name", ["llama", "t5", "einsum", "reversed", "apart"])
 def test_effects_one_by_one(name):
     """Every head in a batch is the head alone, also where blocks before it are not computed again."""
     torch.manual_seed(0)
-    model = Reversed() if name == "reversed" else host(name)[1]
+    own = {"reversed": Reversed, "apart": Apart}
+    model = own[name]() if name in own else host(name)[1]
     inputs = torch.randn(1, 9, 16)
     if name in MODELS:
         inputs = {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if name == "t5" else {})
@@ -301,6 +314,9 @@ def test_refusals_of_effects():
         ({"inputs": x.expand(2, -1, -1)}, "a batch of several entries"),
         ({"inputs": x, "measure": "loss"}, "the output does not have this measure"),
         ({"inputs": x, "of": "words"}, "of= is not known"),
+        ({"inputs": x, "head": 0}, "head= is not used"),
+        ({"inputs": x, "token": 3}, "token= is not used"),
+        ({"inputs": x, "target": "a"}, "a text or tokenizer for a module"),
         ({}, "nothing to run"),
         ({"inputs": x, "layer": 3}, "no attention call was changed"),
     ):

@@ -7,10 +7,10 @@ BUDGET = {
     "src/regard": {
         "engines": 127_880,  # selected keys, second derivatives (reference/second.py), jit/products.py
         "conformance": 46_740,  # a session is closed where its suite cannot begin (pytest_plugin.py)
-        "lens": 77_990,  # what_if and effects (interventions/)
+        "lens": 78_190,  # what_if and effects (interventions/)
         "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 6_600,  # the functions of flash-attn and xformers
-        "observe": 14_040,  # of torch before
+        "observe": 14_070,  # what changes calls, and observers inside observers  # of torch before
         "learn": 34_040,
         "parallel": 32_530,  # as common: torch is not used until its import has ended
         "laws": 32_960,  # of conformance before; the base of findings (finding.py), which audits and conformance share

@@ -123,7 +123,8 @@ class Observer(TorchFunctionMode):
 
     def _intercept(self, label: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
         """Runs and observes a call of a function of regard; older observers see it, too."""
-        if older := watchers[: watchers.index(self._intercept)]:
+        present = list(watchers)  # another thread may end this block meanwhile
+        if older := present[: present.index(self._intercept)] if self._intercept in present else []:
             function = functools.partial(_passed, older[-1], label, function)
         if threading.get_ident() != self.thread or self.inside is not None:
             return function(*args, **kwargs)

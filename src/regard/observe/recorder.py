@@ -172,13 +172,18 @@ _listeners: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVa
 
 
 @contextlib.contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Inside the block, `listener.add` receives every call of a model on regard in this thread; blocks nest."""
-    token = _listeners.set((*_listeners.get(), listener))
+def _added(present: contextvars.ContextVar[tuple[Any, ...]], one: Any) -> Iterator[None]:
+    """Inside the block, there is one more."""
+    token = present.set((*present.get(), one))
     try:
         yield
     finally:
-        _listeners.reset(token)
+        present.reset(token)
+
+
+def listening(listener: Listener) -> contextlib.AbstractContextManager[None]:
+    """Inside the block, `listener.add` receives every call of a model on regard in this thread; blocks nest."""
+    return _added(_listeners, listener)
 
 
 @contextlib.contextmanager
@@ -242,14 +247,9 @@ class Changer(Protocol):
 _changers: contextvars.ContextVar[tuple[Changer, ...]] = contextvars.ContextVar("regard_changers", default=())
 
 
-@contextlib.contextmanager
-def changing(changer: Changer) -> Iterator[None]:
+def changing(changer: Changer) -> contextlib.AbstractContextManager[None]:
     """Inside the block, `changer.change` decides what the calls of models on regard in this thread compute."""
-    token = _changers.set((*_changers.get(), changer))
-    try:
-        yield
-    finally:
-        _changers.reset(token)
+    return _added(_changers, changer)
 
 
 def changed(module, q, k, v, rules: Arguments) -> tuple[Any, Any, Any, Arguments]:

@@ -42,10 +42,10 @@ class Blocks:
         parts = layer.split(".")
         at = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
         siblings, own = ".".join(parts[:at]), ".".join(parts[: at + 1])
+        ended = list(self.outputs)
         changed: dict[torch.nn.Module, Any] = {}
-        for path, one in self.outputs.items():
-            if path == own:
-                break
+        for path in ended[: ended.index(own)] if own in ended else ():
+            one = self.outputs[path]
             if path.rpartition(".")[0] == siblings and (out := _repeated(one, copies)) is not None:
                 changed[self.modules[path]] = out
         before = {module: module.__dict__.get("forward") for module in changed}
@@ -54,11 +54,11 @@ class Blocks:
                 module.forward = lambda *_, out=out, **__: out
             yield
         finally:
-            for module, own in before.items():
-                if own is None:
+            for module, forward in before.items():
+                if forward is None:
                     module.__dict__.pop("forward", None)
                 else:
-                    module.forward = own
+                    module.forward = forward
 
 
 def _repeated(out: Any, copies: int) -> Any:

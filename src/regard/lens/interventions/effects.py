@@ -25,7 +25,7 @@ from .measures import Subject, measure_of
 from .what_if import WhatIf, checked_heads
 
 Of = Literal["heads", "layers", "tokens", "edges"]
-TOKENS = 4096  # of one forward pass: more is not faster (bench/LOG.md)
+TOKENS = 2048  # of one forward pass: more is not faster (bench/LOG.md)
 MOST = 1 << 16
 
 
@@ -136,6 +136,12 @@ def effects(
     """
     if of not in ("heads", "layers", "tokens", "edges"):
         raise refuse("effects", "of= is not known", f"of={of!r}", "heads, layers, tokens or edges", "leave it out")
+    unused = {"head": head if of in ("heads", "layers") else None, "token": token if measure != "logit" else None}
+    if passed := [name for name, value in unused.items() if value is not None]:
+        expected = "head= for tokens and edges, token= for measure='logit'"
+        raise refuse(
+            "effects", f"{passed[0]}= is not used", f"of={of!r}, measure={measure!r}", expected, "leave it out"
+        )
     subject = Subject.of(model, text, target, inputs, tokenizer)
     layers = Change(layer_selection(layer, "effects"), None, None, None, None, {})
     chosen = None if head is None else checked_heads(head)

@@ -48,12 +48,15 @@ class Subject:
         """A model by name with a text, a loaded one, or a module with inputs."""
         if is_transformers_model(model) or model is None or not callable(model):
             held = model if isinstance(model, torch.nn.Module) else None
+            if held is None and tokenizer is not None:
+                fix = "leave it out: the folder has its own"
+                raise refuse("effects", "tokenizer= is not used", "a model by name", "a loaded model", fix)
             held = opened(model, writes=None) if held is None else Opened(type(held).__name__, held, tokenizer, False)
             return cls._of_transformers(held, text, target, inputs)
-        if inputs is None or text is not None:
+        if inputs is None or (text, target, tokenizer) != (None, None, None):
             raise refuse(
                 "effects",
-                "nothing to run" if inputs is None else "a text for a module",
+                "nothing to run" if inputs is None else "a text or tokenizer for a module",
                 type(model).__name__,
                 "the arguments of the module",
                 "pass inputs=, and no text",

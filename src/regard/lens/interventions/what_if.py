@@ -82,6 +82,10 @@ def what_if(
         [5]
     """
     given = {"q": q, "k": k, "v": v, "weights": weights, "output": output}
+    if all(value is None for value in (mask, score, sinks, *given.values())):
+        raise refuse(
+            "what_if", "nothing is changed", "no rule and no tensor", "a change", "pass mask=, score= or output=0"
+        )
     change = Change(
         layer_selection(layer, "what_if"),
         None if head is None else checked_heads(head),
@@ -108,6 +112,7 @@ class WhatIf(Observer):
         self.layers: dict[str, int | None] = {}
         self.reached = False
         self.ended: ObservedCall | None = None
+        self.v: torch.Tensor | None = None  # of the call of transformers that is computed
 
     def __repr__(self) -> str:
         return f"<what if: {self.calls} calls changed>"
@@ -151,6 +156,10 @@ class WhatIf(Observer):
             q = change.patch("q", call.q)
             rules = change.rules(_rules(call), (q.shape[-3], q.shape[-2], call.given["cache"].length))
             return change.output(function(q=q, arguments=rules), None)
+        heads = number_of_heads(self._module(call.layer))
+        if call.kind == SDPA and call.q.ndim == 4 and heads not in (None, call.q.shape[1]):  # heads of a group as rows
+            fix = "generate without a cache, or call the layer with all of its heads"
+            raise self._refused(call, f"{call.q.shape[1]} of {heads} heads", fix)
         q, k, v = change.tensors(*(self._with_heads(call, change, tensor) for tensor in (call.q, call.k, call.v)))
         rules = _rules(call) if call.kind == REGARD else _rules_of_sdpa(call)
         rules = change.rules(rules, (q.shape[-3], q.shape[-2], k.shape[-2]))
@@ -279,6 +288,7 @@ def _rules_of_sdpa(call: ObservedCall) -> Arguments:
 
 
 def checked_heads(given: Sequence[int] | int) -> tuple[int, ...]:
+    """The numbers of heads as a tuple. Refused: anything else."""
     heads = (given,) if isinstance(given, int) else tuple(given)
     if not heads or any(isinstance(number, bool) or not isinstance(number, int) for number in heads):
         raise refuse("what_if", "head is not a number", f"head={given!r}", "integers, counted from 0", "pass head=3")
