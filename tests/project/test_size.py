@@ -10,7 +10,7 @@ BUDGET = {
         "lens": 78_190,  # what_if and effects (interventions/)
         "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 6_600,  # the functions of flash-attn and xformers
-        "observe": 14_070,  # what changes calls, and observers inside observers  # of torch before
+        "observe": 14_070,  # of torch before; what changes calls, and observers inside observers
         "learn": 34_040,
         "parallel": 32_530,  # as common: torch is not used until its import has ended
         "laws": 32_960,  # of conformance before; the base of findings (finding.py), which audits and conformance share
