@@ -220,6 +220,7 @@ def _canonical(q, k, v, given, adapter, lengths):
     allowed = np.broadcast_to(_allowed(given, adapter, Q, K, lengths) & ~hidden, scores.shape)
     out, lse, weights = _softmax(scores, allowed, v, given.get("sinks"), adapter)
     if adapter.lse == "natural-unscaled":
+        products = np.where(np.isneginf(scores), -np.inf, products)
         lse = _softmax(products, allowed, v, given.get("sinks"), adapter)[1]
     return out, lse, weights
 

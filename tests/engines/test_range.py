@@ -8,7 +8,7 @@ import operator
 
 import ml_dtypes
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import regard as rg
@@ -138,11 +138,19 @@ def expected(rule, dtype, seed: int):
     return problem, exact, budget
 
 
+def steady(rule, problem) -> bool:
+    """Whether another rounding of float64 gives the same scores: not if large numbers of a tanh cancel."""
+    _, values = reference.logits(problem, *reference.everywhere(problem))
+    usual, finer = (in_numpy(rule, values, real).astype(np.longdouble) for real in (np.float64, np.longdouble))
+    return bool(np.isclose(usual, finer, rtol=0, atol=1e-6, equal_nan=True).all())
+
+
 @compiled
 @given(rules(), st.sampled_from(DTYPES), st.integers(0, 9))
 def test_every_engine_has_the_range_of_the_law(rule, dtype, seed):
     """out, lse and statistics of every engine that takes the rule, and of a cache, against the law."""
     problem, exact, budget = expected(rule, dtype, seed)
+    assume(steady(rule, problem))
     q, k, v = problem.q, problem.k, problem.v
     for engine in ("reference", "jit", "sdpa"):
         if engine == "sdpa" and (sdpa.why_not(problem) or added_twice(rule)):
@@ -162,6 +170,7 @@ def test_every_engine_has_the_range_of_the_law(rule, dtype, seed):
 def test_gradients_have_the_range_of_the_law(rule, dtype, seed):
     """Gradients against the law where they are small enough for the dtype of sums, and NaN nowhere else."""
     problem = Problem.of(*arrays(dtype, seed), score=rule)
+    assume(steady(rule, problem))
     dout = np.random.default_rng(seed).integers(-2, 3, (1, H, Q, D)).astype(dtype)
     wanted, sizes = law(problem, dout), usual(problem, dout, None, absolute=True)
     found, eps = gradients_of(problem, dout), float(np.finfo(problem.real).eps)

@@ -10,7 +10,7 @@ import numpy as np
 from .backward import backward
 from .bound import Bounds, bound, compare, gradient_bounds
 from .call import Answer, Call, Conventions
-from .forward import forward, meaning
+from .forward import dense, forward, meaning
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,8 @@ def expected(call: Call, conventions: Conventions) -> Expected:
     empty = ~(outcome.allowed & (outcome.scores != -np.inf)).any(-1)
     out, lse, weights, promised, promised_lse = outcome.out, outcome.lse, outcome.weights, ~empty, ~empty
     if conventions.lse == "natural-unscaled":
-        products = replace(arguments, scale=1.0, scores={})
+        kept = dense(outcome.scores != -np.inf, outcome.scores.shape, "kept", arguments.start)
+        products = replace(arguments, scale=1.0, scores={}, masks={**arguments.masks, "kept": kept})
         of_products = forward(products, call.q, call.k, call.v)
         lse, bounds = of_products.lse, bounds._replace(lse=bound(products, of_products, call).lse)
     if empty.any():

@@ -96,7 +96,7 @@ def meaning(call: Call, conventions: Conventions) -> Arguments:
     start = 0 if conventions.causal == "top-left" else K - Q
     masks: dict[str, Expr] = {}
     if call.mask is not None:
-        masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", start)
+        masks["mask"] = dense(call.mask, (B, H, Q, K), "mask", start)
     here: Expr = query
     if conventions.packed and conventions.causal == "bottom-right" and call.lengths is not None:
         # The last row is at the last key that exists.
@@ -114,7 +114,7 @@ def meaning(call: Call, conventions: Conventions) -> Arguments:
         if name == "softcap" and call.softcap is not None:
             scores[name] = softcap(call.softcap)
         if name == "bias" and call.bias is not None:
-            scores[name] = the_score + _dense(call.bias.astype(np.float64), (B, H, Q, K), name, start)
+            scores[name] = the_score + dense(call.bias.astype(np.float64), (B, H, Q, K), name, start)
     heads = np.arange(H) % max(G, 1) if conventions.groups == "tile" else np.arange(G)
     scale = conventions.scale if call.scale is None else call.scale
     return Arguments(
@@ -133,7 +133,7 @@ def meaning(call: Call, conventions: Conventions) -> Arguments:
     )
 
 
-def _dense(array: np.ndarray, shape: tuple[int, ...], name: str, start: int) -> Expr:
+def dense(array: np.ndarray, shape: tuple[int, ...], name: str, start: int) -> Expr:
     """An array (B or 1, H or 1, Q or 1, K), read at each pair."""
     variables = (batch, head, query - start, key)
     return table(np.ascontiguousarray(array), name)[

@@ -47,12 +47,12 @@ class Adapter(Conventions):
     what the number counts: keys before a row with or without itself, keys on both sides, or a pair (before, after)
     with or without itself · scale: None for 1/√D, else the fixed number · softcap: whether it is applied before or
     after the bias · groups: how key heads are shared · lse, lse_layout: its base, or that it is of q·k without the
-    scale, and its axes · empty_row, empty_lse: the results of a fully masked row; "any" if nothing is promised ·
-    dtypes: those that are accepted · gradients: how they are computed · returns: what is returned: "out", a list of
-    roles ("out", "lse", "weights", None for the rest), or a mapping from roles to keys · expected: cases or laws that
-    are known to fail, each with a reason and a link · confirmed: False for an adapter that was measured and not yet
-    read by its user; or the fields that the user has confirmed · declared: the fields that a file or decorator wrote,
-    even if their values are the usual ones
+    scale over the keys whose score is not −∞, and its axes · empty_row, empty_lse: the results of a fully masked row;
+    "any" if nothing is promised · dtypes: those that are accepted · gradients: how they are computed · returns: what is
+    returned: "out", a list of roles ("out", "lse", "weights", None for the rest), or a mapping from roles to keys ·
+    expected: cases or laws that are known to fail, each with a reason and a link · confirmed: False for an adapter that
+    was measured and not yet read by its user; or the fields that the user has confirmed · declared: the fields that a
+    file or decorator wrote, even if their values are the usual ones
     """
 
     name: str = ""

@@ -62,10 +62,9 @@ def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
     several = attended.sum(-1) > 1
     if not several.any() or not (np.nan_to_num(weights)[attended] > 0).all():
         return None
-    row = weights[several][-1]
-    known = plain(probe.adapter, sizes).scores[several][-1]
-    scores = (np.log(row) - known)[attended[several][-1]]
-    own = steps[attended[several][-1]]
+    here = attended[several][-1]
+    scores = np.log(weights[several][-1][here]) - plain(probe.adapter, sizes).scores[several][-1][here]
+    own = steps[here]
     scale, base = np.polyfit(own, scores, 1)
     explained = np.abs(scale * own + base - scores).max() < 50 * _unit(probe)
     return float(scale) if explained and scale > SMALLEST else None
