@@ -104,7 +104,7 @@ def test_every_listed_mistake_changes_something(name):
     assert [each for each in grading.exercise.mistakes if results(grading, of_name(each)) is None] == []
 
 
-@each_of("3 scores", "5 attend", "6 causal", "6 combined", "12 streaming")
+@each_of("3 scores", "5 attend", "6 attend", "6 causal", "6 combined", "12 streaming")
 def test_single_mistakes_are_named(name):
     """Each mistake that changes some case is named, or one that no case tells apart from it; those are all stated."""
     grading = graded(name)

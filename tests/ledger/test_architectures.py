@@ -14,7 +14,8 @@ T.logging.set_verbosity_error()
 DOCS = ROOT / "docs" / "reference" / "cost-architectures.md"
 AGREE = ["llama", "llama4_text", "gpt2", "deepseek_v2", "gemma3_text", "jamba", "mamba2", "qwen3_next", "kimi_linear"]
 AGREE += ["t5", "whisper", "vit"]
-FEW = dict.fromkeys(AGREE, "agrees") | {"bloom": "counted", "clip": "counted", "timm_wrapper": "refused"}
+COUNTED = ["bloom", "clip", "minimax"]
+FEW = dict.fromkeys(AGREE, "agrees") | dict.fromkeys(COUNTED, "counted") | {"timm_wrapper": "refused"}
 
 
 def in_docs(name):

@@ -174,10 +174,11 @@ class _Search:
 
     def _contradicted(self, mistakes: Mistakes, start: Observed) -> bool:
         """Whether a right call would have been wrong with these mistakes. Calls with fewer keys do not count, because a
-        mistake may begin at some size, nor do gradients without a formula.
+        mistake may begin at some size, unless all calls have one explanation; nor do gradients without a formula.
         """
+        least = 0 if self.together else min(start.arguments.keys, MANY)
         for seen in self.right:
-            if seen.work <= WORK and seen.arguments.keys >= min(start.arguments.keys, MANY):
+            if seen.work <= WORK and seen.arguments.keys >= least:
                 arguments = seen.mistaken(mistakes)
                 if arguments is not None and seen.contradicts(arguments):
                     return True

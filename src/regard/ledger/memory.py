@@ -63,7 +63,7 @@ def _checkpointed(found: Pass) -> int | None:
 
 def _cached(made: Subject, found: Pass) -> Iterator[int]:
     """Bytes of the keys and values that each call's layer keeps: (D + E) · G · tokens of each sequence; a window w
-    keeps the w − 1 that the next token sees.
+    keeps the w − 1 that the next token sees, in a cache whose layers have windows.
 
     With latent attention, a layer keeps one row of kv_lora_rank + qk_rope_head_dim numbers for each token, and with an
     indexer one more. What an encoder computes is not kept, nor are keys that another layer has.
@@ -88,7 +88,8 @@ def _cached(made: Subject, found: Pass) -> Iterator[int]:
             numbers = fields["kv_lora_rank"] + fields["qk_rope_head_dim"]
         numbers += getattr(getattr(module, "indexer", None), "head_dim", 0)  # its keys, which all heads share
         most = window - 1 if isinstance(window, int) else call.keys  # transformers' cache reads the configuration
-        yield call.batch * numbers * min(kept(call), most) * call.itemsize
+        tokens = min(kept(call), most) if found.slides else call.keys
+        yield call.batch * numbers * tokens * call.itemsize
 
 
 def kept(call: AttentionCall) -> int:

@@ -59,8 +59,8 @@ class ModuleCall:
 class Pass:
     """What was noted. forward, backward: products that ran · saved: bytes kept for the backward pass, by the module
     that ran · layer_inputs: bytes that enter a layer that can be checkpointed · chosen: experts that a token meets ·
-    cache: bytes that the returned cache holds, keys and values first, then recurrent states · recurrences: with the
-    module that ran them.
+    cache: bytes that the returned cache holds, keys and values first, then recurrent states · slides: whether it may
+    forget keys that no window reaches any more · recurrences: with the module that ran them.
     """
 
     modules: list[ModuleCall] = field(default_factory=list)
@@ -71,6 +71,7 @@ class Pass:
     layer_inputs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     chosen: dict[str, int] = field(default_factory=dict)
     cache: tuple[int, int] = (0, 0)
+    slides: bool = True
     recurrences: list[tuple[str, Recurrence]] = field(default_factory=list)
 
 
@@ -107,7 +108,9 @@ def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = Tr
                 loss.backward()
             found.backward = counter.products
     found.recurrences = recurrent.states
-    found.cache = held(*cache_of(out))
+    name, cache = cache_of(out)
+    found.cache = held(name, cache)
+    found.slides = any(type(layer).__name__ != "DynamicLayer" for layer in getattr(cache, "layers", (None,)))
     model.zero_grad(set_to_none=True)
     return found
 
@@ -255,7 +258,8 @@ def held(name: str, cache: Any) -> tuple[int, int]:
             continue
         seen.add(id(value))
         if isinstance(value, torch.Tensor):
-            sums["state" in name] += value.nbytes if value.is_floating_point() else 0
+            recurrent = "state" in name or "linear" in name  # linear_cache is MiniMax's name for its states
+            sums[recurrent] += value.nbytes if value.is_floating_point() else 0
         elif isinstance(value, dict | list | tuple):
             waiting += [(name, each) for each in (value.values() if isinstance(value, dict) else value)]
         elif any(kind.__module__.startswith("transformers.cache") for kind in type(value).__mro__):
