@@ -114,8 +114,8 @@ def test_the_wheel_alone_computes_or_says_which_extra_is_missing(alone, tmp_path
         text = done.stdout + done.stderr
         assert done.returncode == (2 if extra else 0) and "Traceback" not in text, (command, text)
         assert not extra or f"pip install 'regard[{extra}]'" in text, (command, text)
-    left = {each.name for each in tmp_path.iterdir()} - {".cache"}  # kernels
-    assert left == {"attention-course", "attention.html", "run", "slides-01.html"}
+    written = {"attention-course", "attention.html", "run", "slides-01.html"}
+    assert {each.name for each in tmp_path.iterdir()} - {".cache"} == written
 
 
 @pytest.mark.sweep  # takes minutes: installs torch and transformers anew

@@ -64,14 +64,5 @@ class Map:
         self.view.settled()
         return self.view.text("#map-pointer")
 
-    def drag(self, start, stop):
-        (x0, y0), (x1, y1) = self.at(*start), self.at(*stop)
-        self.tab.mouse.move(x0, y0)
-        self.tab.mouse.down()
-        self.tab.mouse.move((x0 + x1) / 2, (y0 + y1) / 2)
-        self.tab.mouse.move(x1, y1)
-        self.tab.mouse.up()
-        self.view.settled()
-
     def seen(self) -> dict:
         return self.tab.evaluate("(plot) => eval(plot).view()", self.plot)

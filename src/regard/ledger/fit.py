@@ -14,8 +14,6 @@ from .cost import longest, priced
 from .inputs import reads_tokens
 
 MOST = 1 << 30  # tokens or sequences
-UNITS = {"": 1, "B": 1, **{f"{prefix}{name}": base**power for power, prefix in enumerate("kMGTP", 1)
-                           for name, base in (("B", 1000), ("iB", 1024), ("", 1000))}}  # fmt: skip
 
 
 @printable
@@ -52,14 +50,14 @@ def size(text: str) -> int:
     >>> size("24GB"), size("1.5 GiB")
     (24000000000, 1610612736)
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kMGTP]?(?:iB|B)?)\s*", text)
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(?:([kMGTP])(i?B)?|B)?\s*", text)
     try:
-        found = int(float(match[1]) * UNITS[match[2]]) if match else 0
-    except (ValueError, KeyError, OverflowError):
+        base = 1024 if match and match[3] == "iB" else 1000
+        found = int(float(match[1]) * base ** " kMGTP".index(match[2] or " ")) if match else 0
+    except (ValueError, OverflowError):
         found = 0
     if found < 1:
-        expected = "a number of bytes, such as 24GB or 80 GiB"
-        raise refuse("cost", "the memory cannot be read", repr(text), expected, "write a unit")
+        raise refuse("cost", "the memory cannot be read", repr(text), "such as 24GB or 80 GiB", "write a unit")
     return found
 
 
@@ -88,9 +86,8 @@ def _largest(held: Callable[[int], int], memory: int, limit: int) -> int | None:
     low, below = 1, float(held(1))
     if below > memory:
         return None
-    if limit < 2:
-        return 1
-    high, above = 2, float(held(2))
+    high = min(2, limit)
+    above = float(held(high))
     while above <= memory and high < limit:
         slope = max((above - below) / (high - low), 1e-9)
         low, below = high, above

@@ -87,8 +87,9 @@ def _cached(made: Subject, found: Pass) -> Iterator[int]:
         if fields.get("kv_lora_rank") and fields.get("qk_rope_head_dim"):
             numbers = fields["kv_lora_rank"] + fields["qk_rope_head_dim"]
         numbers += getattr(getattr(module, "indexer", None), "head_dim", 0)  # its keys, which all heads share
-        most = window - 1 if isinstance(window, int) else call.keys  # transformers' cache reads the configuration
-        tokens = min(kept(call), most) if found.slides else call.keys
+        tokens = call.keys
+        if found.slides:  # transformers' cache reads the window of the configuration
+            tokens = min(kept(call), window - 1) if isinstance(window, int) else kept(call)
         yield call.batch * numbers * tokens * call.itemsize
 
 
@@ -122,7 +123,7 @@ def quantization(config: Any) -> Format | str | None:
     if not found:
         return None
     fields = found if isinstance(found, dict) else found.to_dict()
-    method = str(fields.get("quant_method", "") or "").lower()
+    method = str(fields.get("quant_method") or "").lower()
     kept = fields.get("modules_to_not_convert") or fields.get("llm_int8_skip_modules") or fields.get("ignore") or ()
     kept = tuple(each.removeprefix("re:") for each in kept)
     group = fields.get("group_size") or 128

@@ -23,8 +23,7 @@ def lengths(text: str) -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
-        expected = "numbers of tokens, such as 512,2048,8192"
-        raise refuse("cost", "the numbers of tokens cannot be read", repr(text), expected, "correct it")
+        raise refuse("cost", "the numbers of tokens cannot be read", repr(text), "such as 512,2048", "correct it")
     return [int(part) for part in parts]
 
 
@@ -53,11 +52,9 @@ def _row(found: Any) -> list[str]:
 def check_plot(path: Path, lengths: Sequence[int]) -> None:
     """Raises `Refused` before the work if the plot could not be drawn or written."""
     if not lengths:
-        expected = "--over with the numbers of tokens"
-        raise refuse("cost", "a plot of nothing", "--plot", expected, "add --over 512,2048,8192")
+        raise refuse("cost", "a plot of nothing", "--plot", "numbers of tokens", "add --over 512,2048,8192")
     if path.suffix.lower() != ".png":
-        expected, fix = "a name that ends in .png", f"write --plot {path.with_suffix('.png')}"
-        raise refuse("cost", "not a PNG file", str(path), expected, fix)
+        raise refuse("cost", "not a PNG file", str(path), "a name in .png", f"write --plot {path.with_suffix('.png')}")
     check_output("cost", "--plot", path, what="a plot", mark=FIGURE)
     needs("cost", "look", "matplotlib")
 

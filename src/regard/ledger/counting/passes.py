@@ -108,9 +108,9 @@ def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = Tr
                 loss.backward()
             found.backward = counter.products
     found.recurrences = recurrent.states
-    name, cache = cache_of(out)
-    found.cache = held(name, cache)
-    found.slides = any(type(layer).__name__ != "DynamicLayer" for layer in getattr(cache, "layers", (None,)))
+    found.cache = held(*cache_of(out))
+    layers = getattr(cache_of(out)[1], "layers", [None])
+    found.slides = any(getattr(layer, "is_sliding", True) for layer in layers)
     model.zero_grad(set_to_none=True)
     return found
 
@@ -258,8 +258,8 @@ def held(name: str, cache: Any) -> tuple[int, int]:
             continue
         seen.add(id(value))
         if isinstance(value, torch.Tensor):
-            recurrent = "state" in name or "linear" in name  # linear_cache is MiniMax's name for its states
-            sums[recurrent] += value.nbytes if value.is_floating_point() else 0
+            # MiniMax keeps its states in linear_cache.
+            sums["state" in name or "linear" in name] += value.nbytes if value.is_floating_point() else 0
         elif isinstance(value, dict | list | tuple):
             waiting += [(name, each) for each in (value.values() if isinstance(value, dict) else value)]
         elif any(kind.__module__.startswith("transformers.cache") for kind in type(value).__mro__):
