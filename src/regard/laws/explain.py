@@ -63,8 +63,7 @@ def fitted_scale(seen: Observed) -> Mistake:
     def off(power: float) -> float:
         return seen.distance(replace(seen.arguments, scale=seen.arguments.scale * 2.0**power))
 
-    coarse = np.linspace(-8, 8, 65)
-    best = coarse[int(np.argmin([off(power) for power in coarse]))]
+    best = min(np.linspace(-8, 8, 65), key=off)
     low, high = best - 0.25, best + 0.25
     golden = (5**0.5 - 1) / 2
     for _ in range(50):
@@ -79,13 +78,17 @@ def fitted_scale(seen: Observed) -> Mistake:
     )
 
 
+def _by_work(calls: Iterable[Observed]) -> list[Observed]:
+    return sorted(calls, key=lambda seen: seen.work)
+
+
 class _Search:
     def __init__(
         self, wrong: Sequence[Observed], right: Sequence[Observed], catalog: Sequence[Mistake], together: bool
     ):
         self.catalog, self.wrong, self.together = catalog, wrong, together
-        self.left = sorted((seen for seen in wrong if seen.answered), key=lambda seen: seen.work)
-        self.right = sorted((seen for seen in right if seen.answered), key=lambda seen: seen.work)
+        self.left = _by_work(seen for seen in wrong if seen.answered)
+        self.right = _by_work(seen for seen in right if seen.answered)
         self.groups: list[tuple[Mistakes, tuple[str, ...], list[Observed]]] = []
 
     def singles(self) -> None:
@@ -98,7 +101,7 @@ class _Search:
             choices = self._agreeing(start, ((each,) for each in self.catalog), PATIENCE)
             if not self._explained(start, choices):
                 skipped.append(self.left.pop(0))
-        self.left = sorted(skipped + self.left, key=lambda seen: seen.work)
+        self.left = _by_work(skipped + self.left)
 
     def fitted(self) -> None:
         """Explains calls by a number that is fitted to the smallest one that is large enough for that."""
@@ -117,7 +120,7 @@ class _Search:
             choices = self._agreeing(start, self._pairs(start, known)) or self._agreeing(start, self._pairs(start))
             if not self._explained(start, choices):
                 skipped.append(self.left.pop(0))
-        self.left = sorted(skipped + self.left, key=lambda seen: seen.work)
+        self.left = _by_work(skipped + self.left)
 
     def _spent(self, patience: int = 1) -> bool:
         return sum(seen.effort for seen in (*self.wrong, *self.right)) > patience * EFFORT
@@ -125,7 +128,7 @@ class _Search:
     def _agreeing(self, start: Observed, tried: Iterable[Mistakes], patience: int = 1) -> list[Mistakes]:
         """Those that explain a call, or all of them together, as far as the effort allows."""
         agreeing = []
-        calls = sorted(self.wrong, key=lambda seen: seen.work) if self.together else [start]
+        calls = _by_work(self.wrong) if self.together else [start]
         for mistakes in tried:
             if self._spent(patience):
                 break
@@ -176,9 +179,9 @@ class _Search:
         """Whether a right call would have been wrong with these mistakes. Calls with fewer keys do not count, because a
         mistake may begin at some size, unless all calls have one explanation; nor do gradients without a formula.
         """
-        least = 0 if self.together else min(start.arguments.keys, MANY)
         for seen in self.right:
-            if seen.work <= WORK and seen.arguments.keys >= least:
+            counts = self.together or seen.arguments.keys >= min(start.arguments.keys, MANY)
+            if counts and seen.work <= WORK:
                 arguments = seen.mistaken(mistakes)
                 if arguments is not None and seen.contradicts(arguments):
                     return True
