@@ -79,6 +79,9 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
     from .lens import Run, heatmap, look
     from .lens.interventions.what_if import what_if
     from .lens.interventions.effects import effects
+    from .lens.residual.circuits import circuits
+    from .lens.residual.contributions import contributions
+    from .lens.residual.logit_lens import logit_lens
 
 __version__ = "0.1.0"
 
@@ -87,9 +90,12 @@ LAZY = {
     "Run": "lens",
     "audit": "audits",
     "conform": "conformance",
+    "circuits": "lens.residual.circuits",
+    "contributions": "lens.residual.contributions",
     "cost": "ledger",
     "effects": "lens.interventions.effects",
     "heatmap": "lens",
+    "logit_lens": "lens.residual.logit_lens",
     "look": "lens",
     "what_if": "lens.interventions.what_if",
 }
@@ -116,8 +122,10 @@ __all__ = [
     "blocks",
     "causal",
     "ceil",
+    "circuits",
     "clip",
     "conform",
+    "contributions",
     "cos",
     "cost",
     "dense",
@@ -141,6 +149,7 @@ __all__ = [
     "log",
     "log1p",
     "log2",
+    "logit_lens",
     "look",
     "mass",
     "maximum",

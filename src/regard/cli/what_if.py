@@ -108,8 +108,7 @@ def _difference(subject: Subject, before: Any, after: Any) -> list[str]:
     if subject.writes:
         chances = [out.logits[0, -1].double().softmax(-1) for out in (before, after)]
         likeliest = sum(chances).topk(SHOWN).indices.tolist()
-        spell = (lambda number: repr(subject.words.decode([number]))) if subject.words is not None else str
-        rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {spell(each)}" for each in likeliest]
+        rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {subject.spell(each)!r}" for each in likeliest]
         return ["  before    after  next token", *rows]
     import torch
 

@@ -88,6 +88,10 @@ class Subject:
             raise refuse("what_if", "no such token", f"{token!r}", expected, fix)
         return found
 
+    def spell(self, number: int) -> str | int:
+        """A token of the vocabulary as text, or its number where the tokenizer is not known."""
+        return number if self.words is None else self.words.decode([number])
+
     def _checked(self) -> Subject:
         tensors = [each for each in (*self.args, *self.named.values()) if isinstance(each, torch.Tensor) and each.ndim]
         if more := next((tuple(each.shape) for each in tensors if each.shape[0] != 1), None):
@@ -125,7 +129,7 @@ def _named(measure: str | None, clean: Any, subject: Subject, token: str | int |
         expected = logits.double().log_softmax(-1)
         return name, lambda out: _per_entry((expected.exp() * (expected - out.logits.double().log_softmax(-1))).sum(-1))
     if name == LOGIT and logits is not None:
-        number = int(_last(logits)[0].argmax()) if token is None else _number(token, subject)
+        number = int(_last(logits)[0].argmax()) if token is None else token_number(token, subject)
         return name, lambda out: _last(out.logits)[:, number]
     raise refuse(
         "effects",
@@ -151,7 +155,7 @@ def _last(logits: torch.Tensor) -> torch.Tensor:
     return logits.reshape(len(logits), -1, logits.shape[-1])[:, -1]
 
 
-def _number(token: str | int, subject: Subject) -> int:
+def token_number(token: str | int, subject: Subject) -> int:
     """The number of a token in the vocabulary. Refused: a text of several tokens."""
     if isinstance(token, int):
         return token

@@ -208,9 +208,11 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
     return [[*row, *[tokenizer.pad_token_id or 0] * (width - len(row))] for row in rows], axis
 
 
-def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given:
-    """The given arguments of the model. Ids become tokens if there is a tokenizer, otherwise numbers."""
-    held = dict(inputs)
+def given_inputs(opened: Opened, inputs: Any, entry: int) -> Given:
+    """The given arguments of the model by name, or its main input alone. Ids become tokens if there is a tokenizer,
+    otherwise numbers.
+    """
+    held = dict(inputs) if isinstance(inputs, Mapping) else {opened.model.main_input_name: inputs}
     given = Given(held, "")
     for name, axis in (("input_ids", "text"), ("decoder_input_ids", "target")):
         ids = held.get(name)

@@ -123,7 +123,8 @@ class RecordingOptions:
 
     layers: numbers or name patterns · entry: the batch entry · values: whether v, x and out are stored; None stores
     them if they are small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one ·
-    measures: own sets of keys · hashed: whether the facts have the hash of the weights, which is read from all of them.
+    measures: own sets of keys · hashed: whether the facts have the hash of the weights, which is read from all of
+    them · matrices: the most bytes of the matrices of the layers that stay with the run.
     """
 
     layers: Sequence[int | str] | None = None
@@ -134,6 +135,7 @@ class RecordingOptions:
     overwrite: bool = False
     measures: Mapping[str, Expr] = field(default_factory=dict)
     hashed: bool = True
+    matrices: int = MATRICES
 
     def __post_init__(self):
         size_of(self.limit, "look")
@@ -213,7 +215,7 @@ class Keeper:
         if call.projections is None:
             return call
         self.matrices += call.projections.nbytes
-        fits_in = self.matrices <= MATRICES
+        fits_in = self.matrices <= self.options.matrices
         found = call.projections.copied() if fits_in else LayerProjections(missing=dict.fromkeys(NAMES, TOO_MANY))
         return dataclasses.replace(call, projections=found)
 

@@ -1,0 +1,1 @@
+"""The residual stream of a model: what heads add to it, and what each block would predict."""

@@ -1,0 +1,211 @@
+"""`Stream`: the residual stream of a model for one text, and how its end becomes logits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...common.errors import Refused, refuse
+from ..interventions.measures import Subject
+from ..open_model import OpenModel
+from ..recording.keeper import RecordingOptions
+from ..runs.call import Call
+from ..runs.run import Run
+
+CLOSE = 6  # units of the dtype: how far apart sums of the same numbers may be, relative to the length of the largest
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A norm whose divisor is that of one text: x = a γ ∘ r + β, or with the mean of r subtracted from it.
+
+    gain: γ (d,) · shift: β (d,) or 0 · centred: whether the mean is subtracted · factor: a of each row (T, 1)
+    """
+
+    gain: torch.Tensor
+    shift: torch.Tensor | float
+    centred: bool
+    factor: torch.Tensor | float = 1.0
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, r: torch.Tensor, x: torch.Tensor) -> Norm | None:
+        """The norm that makes x (T, d) of r (T, d), with the parameters of this module; None if it does not."""
+        weight, bias = (getattr(module, name, None) for name in ("weight", "bias"))
+        if not isinstance(weight, torch.Tensor) or weight.shape != r.shape[-1:]:
+            return None
+        shift = bias.detach().double() if isinstance(bias, torch.Tensor) else 0.0
+        for gain in (weight.detach().double(), 1 + weight.detach().double()):
+            for centred in (False, True):
+                norm = cls(gain, shift, centred)
+                scaled = norm.applied(r)
+                factor = ((x - shift) * scaled).sum(-1, keepdim=True) / (scaled * scaled).sum(-1, keepdim=True)
+                if close(factor * scaled + shift, x, weight.dtype):
+                    return replace(norm, factor=factor)
+        return None
+
+    def applied(self, r: torch.Tensor) -> torch.Tensor:
+        """(…, d) γ ∘ r, or of r without its mean: x without β, up to the factor."""
+        return self.gain.to(r) * (r - r.mean(-1, keepdim=True) if self.centred else r)
+
+    def before(self, direction: torch.Tensor, row: int) -> torch.Tensor:
+        """The direction (d,) in r whose product with r is that of `direction` with x - β, for one row."""
+        assert isinstance(self.factor, torch.Tensor)
+        return self.factor[row] * self.folded(direction)
+
+    def folded(self, matrix: torch.Tensor) -> torch.Tensor:
+        """A matrix (…, d) that is applied to x, as one that is applied to r, up to the factor."""
+        found = self.gain.to(matrix) * matrix
+        return found - found.mean(-1, keepdim=True) if self.centred else found
+
+
+class Block(dict[str, Call]):
+    """The attention calls of a block by layer. norm: what is applied to their sum before it is added, if anything."""
+
+    norm: Norm | None = None
+
+
+class Stream:
+    """The residual stream of a model for one text.
+
+    residuals: (T, d) float64 before the first block and after each · blocks: those that add to it, by name · end: the
+    norm between the last block and the unembedding, and its module; None without one · head: the unembedding · logits:
+    (T, vocabulary) what it gives, before the model scales or caps them.
+    """
+
+    def __init__(self, subject: Subject):
+        self.subject, self.model = subject, subject.model
+        head: Any = getattr(self.model, "get_output_embeddings", lambda: None)()
+        if not isinstance(getattr(head, "weight", None), torch.Tensor) or subject.ids is None:
+            raise _refuse("the unembedding is not known", type(self.model).__name__, "load the model with its head")
+        self.head, self.count = head, len(subject.ids)
+        self.ends: dict[torch.nn.Module, tuple[Any, Any]] = {}
+        self.names = {module: name for name, module in self.model.named_modules()}
+        with torch.no_grad(), self._watching():
+            options = RecordingOptions(values=True, hashed=False, matrices=1 << 62)
+            run = OpenModel(self.model, options, tokenizer=subject.words)(None, inputs=subject.named)
+        self.dtype = next(self.model.parameters()).dtype
+        self.width = int(head.weight.shape[1])
+        self.blocks, self.residuals = self._chain(run)
+        x, self.logits = (
+            self._rows(each, wide) for each, wide in zip(self.ends[head], (self.width, None), strict=True)
+        )
+        self.end: tuple[torch.nn.Module, Norm] | None = None
+        if not close(self.residuals[-1], x, self.dtype):
+            inside = tuple(f"{name}." for name in self.blocks)
+            outer = (module for module in self.ends if not f"{self.names[module]}.".startswith(inside))
+            made = ((module, Norm.of(module, self.residuals[-1], x)) for module in outer)
+            self.end = next(((module, norm) for module, norm in made if norm is not None), None)
+            if self.end is None:
+                raise _refuse("more than a norm is between the blocks and the unembedding", type(self.model).__name__)
+
+    def predicted(self, residual: torch.Tensor) -> torch.Tensor:
+        """(T, vocabulary) the logits that a stream (T, d) gives, with the divisor of its own norm."""
+        weight = self.head.weight
+        if self.end is None:
+            return self.head(residual.to(weight.dtype)).double()
+        module, _ = self.end
+        x, ended = (module(each.to(weight.dtype)).double() for each in (residual, self.residuals[-1]))
+        after = self._rows(self.ends[self.head][0])
+        # What the model multiplies by between the norm and the unembedding, as T5 does.
+        factor = (after * ended).sum() / (ended * ended).sum()
+        return self.head((factor * x).to(weight.dtype)).double()
+
+    def norm_before(self, call: Call) -> tuple[torch.nn.Module, Norm] | None:
+        """The norm that makes the input of a layer, with its module; None if the layer reads the stream itself."""
+        x = self._rows(torch.from_numpy(np.asarray(call.x, np.float64)), self.width)
+        for module, ends in self.ends.items():
+            given, out = (self._rows(each, self.width) for each in ends)
+            if given is not None and out is not None and close(out, x, self.dtype):
+                norm = Norm.of(module, given, x)
+                if norm is not None:
+                    return module, norm
+        return None
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Inside the block, the first input and output of each module are kept."""
+
+        def keep(module: torch.nn.Module, args: Any, named: dict[str, Any], out: Any) -> None:
+            self.ends[module] = _first([*args, *named.values()]), _first(out)
+
+        handles = [module.register_forward_hook(keep, with_kwargs=True) for module in self.names]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _rows(self, value: Any, width: int | None = None) -> Any:
+        """(T, width) float64 of a tensor with a row for each token; None of others."""
+        fits = isinstance(value, torch.Tensor) and value.is_floating_point() and value.ndim > 1
+        if not fits or width not in (None, value.shape[-1]) or value.numel() != self.count * value.shape[-1]:
+            return None
+        return value.detach().reshape(-1, value.shape[-1]).double()
+
+    def _chain(self, run: Run) -> tuple[dict[str, Block], list[torch.Tensor]]:
+        """The blocks that add to one stream, and the stream before and after each."""
+        blocks: dict[str, Block] = {}
+        for call in run.calls:
+            parts = call.name.split(".")
+            at = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+            blocks.setdefault(".".join(parts[: at + 1]), Block())[call.name] = call
+        last = list(blocks)[-1].rpartition(".")[0]
+        siblings = {f"{last}.{name}": module for name, module in self.model.get_submodule(last).named_children()}
+        blocks = {name: blocks.get(name, Block()) for name, module in siblings.items() if module in self.ends}
+        residuals: list[torch.Tensor] = []
+        for name, block in blocks.items():
+            before, after = (self._rows(each, self.width) for each in self.ends[siblings[name]])
+            if before is None or after is None or (residuals and not close(residuals[-1], before, self.dtype)):
+                raise _refuse("blocks do not add to one stream", name)
+            if block:
+                block.norm = self._added(name, block, after - before, float(after.norm()))
+            residuals += [before, after] if not residuals else [after]
+        return blocks, residuals
+
+    def _added(self, name: str, block: Block, change: torch.Tensor, length: float) -> Norm | None:
+        """The norm that is applied to what attention adds, if there is one; length: of the stream that it is added to.
+        Refused: attention that is not added.
+        """
+        y: Any = 0.0
+        for call in block.values():
+            if call.projections is None or call.projections.o is None or call.projections.y is None:
+                why = "the run has no matrices" if call.projections is None else call.projections.missing.get("o", "")
+                raise _refuse("the output projection is not known", f"{call.name}: {why}")
+            y = y + torch.from_numpy(np.asarray(call.projections.y, np.float64)).to(change)
+        inside = [(module, ends) for module, ends in self.ends.items() if self.names[module].startswith(f"{name}.")]
+        outputs = [rows for _, (_, out) in inside if (rows := self._rows(out, self.width)) is not None]
+        if any(close(y + other, change, self.dtype, length) for other in (0.0, *outputs)):
+            return None
+        for module, (given, out) in inside:
+            x, normed = self._rows(given, self.width), self._rows(out, self.width)
+            if x is None or normed is None or not close(x, y, self.dtype):
+                continue
+            norm = Norm.of(module, y, normed)
+            if norm is not None and any(close(normed + other, change, self.dtype, length) for other in (0.0, *outputs)):
+                return norm
+        raise _refuse("the block scales what attention adds, or does not add it", name)
+
+
+def close(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, among: float = 0.0) -> bool:
+    """Whether two arrays are equal to rounding in this dtype, or in float32, in which norms of float64 models are
+    computed; among: the length of what one of them is a difference of.
+    """
+    unit = max(torch.finfo(each).eps for each in (dtype, torch.float32))
+    return a.shape == b.shape and float((a - b).norm()) <= CLOSE * unit * max(float(b.norm()), among)
+
+
+def _first(value: Any) -> Any:
+    """A copy of the first tensor of floats in arguments or outputs, which a model may change later."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone() if value.is_floating_point() else None
+    parts = value if isinstance(value, list | tuple) else list(value.values()) if isinstance(value, dict) else ()
+    return next((found for part in parts if (found := _first(part)) is not None), None)
+
+
+def _refuse(what: str, given: str, fix: str = "use effects(), which needs no linear path") -> Refused:
+    return refuse("contributions", what, given, "blocks that add to a stream, a norm and an unembedding", fix)
