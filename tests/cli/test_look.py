@@ -237,6 +237,17 @@ def test_a_text_is_recorded_and_looked_at_again(here):
     assert Run.open("new", verify=True).text == "Other words."
 
 
+@with_minilm
+def test_the_head_that_matters_most_is_shown_first(here):
+    """`--effects heads` ranks as `effects` does."""
+    text = "The animal was tired."
+    out = done("look", text, "--effects", "heads")
+    effects = rg.effects(None, text)
+    layer, head = effects.most
+    assert str(effects) in out and f"without it, cosine changes most: by {effects.values[layer, head]:+.3g}" in out
+    assert str(effects.ranked(1)[0][0]) == f"{effects.layers[layer]} head {head}"
+
+
 def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(here):
     """A run whose weights stand where the mask forbids them is shown with the fault that the audit names."""
     rg.look(weights=np.full((1, 4, 4), 0.25), mask=np.tri(4, dtype=bool)).save("wrong")

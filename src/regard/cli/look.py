@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from html import unescape
 from os.path import isdir, isfile
 from pathlib import Path
@@ -25,12 +26,23 @@ from .measure_text import EXAMPLE, parse_measures
 if TYPE_CHECKING:
     from ..audits import Audit
     from ..lens import Run
+    from ..lens.interventions.effects import Effects
     from .terminal import Console
 
 PAGE = Path("attention.html")
 LIMIT = "2GB"
 # The options of a recording.
-RECORDING = ("--measure", "--save", "--layers", "--generate", "--target", "--picture", "--limit", "--inputs")
+RECORDING = (
+    "--measure",
+    "--save",
+    "--layers",
+    "--generate",
+    "--target",
+    "--picture",
+    "--limit",
+    "--inputs",
+    "--effects",
+)
 
 
 class Other:
@@ -126,6 +138,10 @@ def look(
     ] = None,
     layers: Annotated[str | None, option("Record only these layers, as in 0,3-5 or '*.attn'.", "all")] = None,
     generate: Annotated[int | None, option("Generate this many tokens.", min=1)] = None,
+    effects: Annotated[
+        str | None,
+        option("Rank what the output depends on, and show that head first: heads, layers or tokens.", metavar="<OF>"),
+    ] = None,
     inputs: Inputs = None,
     target: Annotated[str | None, option("Target text, for encoder-decoder models.")] = None,
     picture: Annotated[Path | None, option("Image file, for vision models.")] = None,
@@ -170,6 +186,7 @@ def look(
         raise refuse("look", "the image file does not exist", str(picture), "an image file", "check the path")
     other = None if compare is None else Other(compare)
     run = None if given.run is None else container.open_run(given.run)
+    effect: Effects | None = None
 
     from .terminal import Console
 
@@ -191,6 +208,11 @@ def look(
                 overwrite=force,
                 measures=measures or None,
             )
+        if effects is not None:
+            from ..lens.interventions.effects import effects as ranked
+
+            of: Any = effects
+            effect = ranked(what, given.text, of=of, inputs=accepts, target=target, layer=chosen)
     second = None if other is None else other.run_for(run, limit or LIMIT)
     from ..audits import audit
     from ..lens.drawing.terminal import summary
@@ -200,9 +222,16 @@ def look(
     report = audit(run)
     findings = [finding.to_json() for finding in report.findings]
     choice = choose(run, layer, head, token, findings)
+    if effect is not None and effect.of == "heads" and layer is None and head is None:
+        at, best = effect.most
+        numbers = [each.name for each in run.calls]
+        choice = choose(run, numbers.index(effect.layers[at]), best, token)
+        choice = replace(choice, why=f"without it, {effect.measure} changes most: by {effect.values[at, best]:+.3g}")
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console()
     summary(console, run, choice)
+    if effect is not None:
+        console.print(f"\n{effect}", markup=False)
     if facts := trained_facts(run.facts):
         console.print()
     for line in facts:

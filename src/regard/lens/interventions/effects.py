@@ -65,6 +65,11 @@ class Effects:
         order = known[np.argsort(-np.abs(flat[known]), kind="stable")][:count]
         return [(self._name(np.unravel_index(at, self.values.shape)), float(flat[at])) for at in order]
 
+    @property
+    def most(self) -> tuple[int, ...]:
+        """The index of the largest change."""
+        return tuple(map(int, np.unravel_index(np.nan_to_num(np.abs(self.values)).argmax(), self.values.shape)))
+
     def _name(self, at: Sequence[Any]) -> str:
         if self.of == "heads":
             return f"{self.layers[at[0]]} head {at[1]}"
