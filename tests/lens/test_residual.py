@@ -146,6 +146,7 @@ def test_what_is_not_a_sum_is_refused():
     for words, call in {
         "unembedding": lambda: rg.logit_lens(model.transformer, inputs=X),
         "no such token": lambda: rg.contributions(model, inputs=X, position=8),
+        "not one token": lambda: rg.contributions(model, inputs=X, token=-1),
         "no such head": lambda: rg.circuits(model, inputs=X).writes(2, 0, 3),
         "W_k is not known": lambda: rg.circuits(made("llama")[0], inputs=X).composition("q"),
         "count=0": lambda: rg.logit_lens(model, inputs=X, count=0),

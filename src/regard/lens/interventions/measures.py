@@ -129,7 +129,7 @@ def _named(measure: str | None, clean: Any, subject: Subject, token: str | int |
         expected = logits.double().log_softmax(-1)
         return name, lambda out: _per_entry((expected.exp() * (expected - out.logits.double().log_softmax(-1))).sum(-1))
     if name == LOGIT and logits is not None:
-        number = int(_last(logits)[0].argmax()) if token is None else token_number(token, subject)
+        number = int(_last(logits)[0].argmax()) if token is None else token_number(token, subject, logits.shape[-1])
         return name, lambda out: _last(out.logits)[:, number]
     raise refuse(
         "effects",
@@ -155,17 +155,18 @@ def _last(logits: torch.Tensor) -> torch.Tensor:
     return logits.reshape(len(logits), -1, logits.shape[-1])[:, -1]
 
 
-def token_number(token: str | int, subject: Subject) -> int:
-    """The number of a token in the vocabulary. Refused: a text of several tokens."""
+def token_number(token: str | int, subject: Subject, size: int) -> int:
+    """The number of a token among this many. Refused: a text of several tokens, and other numbers."""
     if isinstance(token, int):
-        return token
-    found = [] if subject.words is None else subject.words.encode(token, add_special_tokens=False)
+        found = [token] if 0 <= token < size else []
+    else:
+        found = [] if subject.words is None else subject.words.encode(token, add_special_tokens=False)
     if len(found) != 1:
         raise refuse(
             "effects",
             "not one token",
             f"token={token!r}, which is {len(found)} tokens",
-            "a word that the vocabulary has as one token",
+            f"a word that the vocabulary has as one token, or a number from 0 to {size - 1}",
             "pass its number, or a word with its space, such as ' cat'",
         )
     return found[0]

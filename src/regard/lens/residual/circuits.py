@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from ...common.errors import refuse
-from ..interventions.measures import Subject, token_number
+from ...common.text.units import counted
+from ..interventions.measures import Subject
 from ..runs.call import Call
 from .stream import Stream
 
@@ -35,6 +36,9 @@ class Circuits:
     stream: Stream
     calls: tuple[Call, ...]
 
+    def __repr__(self) -> str:
+        return f"<Circuits of {type(self.stream.model).__name__}: {counted(len(self.calls), 'layer')}>"
+
     def writes(self, layer: int, head: int, token: str | int, count: int = 10) -> Ranked:
         """The tokens whose logits a head raises most where it attends to a token.
 
@@ -53,7 +57,7 @@ class Circuits:
             Refused: matrices that are not known, and tokens that the vocabulary does not have.
         """
         call, stream = self._call(layer, head), self.stream
-        x = self._read(call, torch.tensor([token_number(token, stream.subject)]))[0]
+        x = self._read(call, torch.tensor([stream.number(token)]))[0]
         written = torch.from_numpy((_matrix(call, "v")[head] @ x) @ self._folded(call, "o")[head])
         if stream.end is not None:
             written = stream.end[1].applied(written)
@@ -77,13 +81,9 @@ class Circuits:
             Refused: matrices that are not known, as those of q and k that the layer rotates.
         """
         call, stream = self._call(layer, head), self.stream
-        x, at = self._read(call, torch.arange(len(stream.head.weight))), token_number(token, stream.subject)
-        (q, k), biases = (
-            (_matrix(call, name)[head] for name in ("q", "k")),
-            [_bias(call, name, head) for name in ("q", "k")],
-        )
-        scores = call.scale * ((x @ k.T + biases[1]) @ (q @ x[at] + biases[0]))
-        return self._ranked(torch.from_numpy(scores), count)
+        x = self._read(call, torch.arange(len(stream.head.weight)))
+        q, k = (x @ _matrix(call, name)[head].T + _bias(call, name, head) for name in ("q", "k"))
+        return self._ranked(torch.from_numpy(call.scale * (k @ q[stream.number(token)])), count)
 
     def composition(self, kind: Literal["q", "k", "v"] = "k") -> np.ndarray:
         """How much of what a head writes the heads of later layers read as q, k or v.

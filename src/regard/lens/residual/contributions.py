@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...common.text.terminal_text import printable
-from ..interventions.measures import Subject, token_number
+from ..interventions.measures import Subject
 from ..runs.call import Call
 from .stream import Stream
 
@@ -123,7 +123,7 @@ def contributions(
     if isinstance(position, int) and -stream.count <= position < 0:
         position += stream.count
     row = subject.position(position)
-    number = int(stream.logits[row].argmax()) if token is None else token_number(token, subject)
+    number = int(stream.logits[row].argmax()) if token is None else stream.number(token)
     direction = stream.head.weight[number].detach().double()
     bias = getattr(stream.head, "bias", None)
     constant = 0.0 if bias is None else float(bias[number].detach())

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused, refuse
-from ..interventions.measures import Subject
+from ..interventions.measures import Subject, token_number
 from ..open_model import OpenModel
 from ..recording.keeper import RecordingOptions
 from ..runs.call import Call
@@ -102,6 +102,10 @@ class Stream:
             self.end = next(((module, norm) for module, norm in made if norm is not None), None)
             if self.end is None:
                 raise _refuse("more than a norm is between the blocks and the unembedding", type(self.model).__name__)
+
+    def number(self, token: str | int) -> int:
+        """The number of a token in the vocabulary."""
+        return token_number(token, self.subject, len(self.head.weight))
 
     def predicted(self, residual: torch.Tensor) -> torch.Tensor:
         """(T, vocabulary) the logits that a stream (T, d) gives, with the divisor of its own norm."""
