@@ -17,7 +17,7 @@ from .figures import with_figures
 from .labels import named, visible
 from .run import Run
 
-TIMES = 2  # how much more weight than in the other rows
+TIMES = 2  # how much more weight than in the other rows, and than with equal weights
 # A head in which more of the rows have the same strongest key, or of those whose strongest key is an ordinary token, is
 # shown first only if all heads are so.
 HUB, HUB_OF_ORDINARY = 2 / 3, 1 / 2
@@ -48,10 +48,11 @@ def choose(
     """The call, head and row to show first: what is requested; otherwise a head in which an audit found a fault;
     otherwise the head that tells most.
 
-    A token to which every row attends says nothing about a row. The own weight of a row is its largest weight minus the
-    mean weight of the other rows on that key, if the key is an ordinary token at least two positions away, or any
-    ordinary token of another text, and its weight is at least twice that mean; otherwise it is 0. It counts times the
-    logarithm of the distance. The head in which this is largest, on average over its ordinary rows, is chosen, or in
+    A token to which every row attends says nothing about a row, nor do equal weights. The own weight of a row is its
+    largest weight minus the mean weight of the other rows on that key, or the weight that every key would have if all
+    had the same, if this is larger; if the key is an ordinary token at least two positions away, or any ordinary token
+    of another text, and its weight is at least twice as much; otherwise it is 0. It counts times the logarithm of the
+    distance. The head in which this is largest, on average over its ordinary rows, is chosen, or in
     the given token's row; then the row in which it is largest. Without a token, heads in which most rows have the same
     strongest key come last.
 
@@ -149,7 +150,7 @@ class Telling(NamedTuple):
 
 
 def _telling(run: Run, call: Call) -> Telling:
-    if not {"strongest", "maximum"} <= call.rows.keys() or call.received is None:
+    if not {"strongest", "maximum", "attended"} <= call.rows.keys() or call.received is None:
         call = with_figures(call, run.axes[call.keys].special)
     assert call.received is not None
     H, Q, _ = call.shape
@@ -157,11 +158,12 @@ def _telling(run: Run, call: Call) -> Telling:
     strongest, largest = call.rows["strongest"].astype(np.int64), call.rows["maximum"].astype(np.float64)
     place = np.arange(H)[:, None], np.maximum(strongest, 0)
     others = (call.received[place] - largest) / np.maximum(call.readers[place] - 1, 1)
+    usual = np.maximum(others, 1 / np.maximum(call.rows["attended"], 1))
     same_text = call.queries == call.keys
     distance = np.abs(strongest - call.start - np.arange(Q)) if same_text else np.full((H, Q), 2)
     ordinary = rows & (strongest >= 0) & ~special[place[1]]
-    own = ordinary & (distance >= 2) & (largest >= TIMES * others)
-    own = np.where(own, largest - np.maximum(others, 0), 0)
+    own = ordinary & (distance >= 2) & (largest >= TIMES * usual)
+    own = np.where(own, largest - usual, 0)
     hub = [
         _most_common(line[rows & (line >= 0)]) > HUB or _most_common(line[those]) > HUB_OF_ORDINARY
         for line, those in zip(strongest, ordinary, strict=True)
