@@ -21,6 +21,7 @@ from tests.support.refusals import refusal
         " -key + +2 * query <= 1.5e1 ": -key + 2 * query <= 15.0,
         "(key ==\n query)": key == query,
         "token[token[0]] == token[-1]": token[token[0]] == token[-1],
+        "token[key] == token['it']": token[key] == token["it"],
     }.items(),
 )
 def test_the_text_is_the_rule(text, rule):

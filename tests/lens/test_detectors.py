@@ -5,9 +5,9 @@ import pytest
 
 import regard as rg
 from regard.language.expr import key, query
-from regard.lens import token
+from regard.lens import Axis, token
 from regard.lens.look import of_arrays, of_weights
-from regard.lens.runs.detectors import DETECTORS
+from regard.lens.runs.detectors import DETECTORS, of_tokens
 from tests.support.engines import normal
 from tests.support.refusals import refusing
 
@@ -46,20 +46,23 @@ def test_detectors_are_their_definitions(random, mask, given):
 
 
 def test_own_measures(random):
-    """A rule over the tokens, a rule without them, an array and a callable; one replaces the detector of its name, also
-    where no token is repeated, where there is nothing else to detect.
+    """Rules over the tokens and a word, a rule without them, an array and a callable; one replaces the detector of its
+    name, also where no token is repeated, where there is nothing else to detect. Numbers are those of the vocabulary.
     """
     measures = {
         "equal": token[key] == token[query],
+        "b": token[key] == token["b"],
         "ahead": key > query,
         "table": np.eye(9, dtype=bool)[::-1].copy(),
         "called": lambda b, h, i, j: i - j == 2,
         "induction": (key > 0) & (token[query] != token[key - 1]),
     }
     call = rg.look(random[0], k=random[1], tokens=WORDS, special=SPECIAL, measures=measures).calls[0]
-    own = SAME & ~(SPECIAL[:, None] & (ROW != KEY))
-    judge(call, {"equal": own, "ahead": KEY > ROW, "table": ROW + KEY == 8, "called": ROW - KEY == 2})
-    judge(call, {"induction": (KEY > 0) & ~np.roll(own, 1, 1), "duplicate": BEFORE})
+    judge(call, {"equal": SAME, "ahead": KEY > ROW, "table": ROW + KEY == 8, "called": ROW - KEY == 2})
+    judge(call, {"induction": (KEY > 0) & ~np.roll(SAME, 1, 1), "duplicate": BEFORE, "b": SAME[2] & (KEY >= 0)})
+    axis = Axis.of([" it", "x"], ids=[7, 9])
+    words = {word: key == token[word] for word in ("it", "x", "z")}
+    assert [str(rule)[-2:] for rule in of_tokens(axis, words).values()] == [" 7", " 9", "-1"]
     for more, kept in (({}, ()), ({"measures": {"induction": key > query}}, ("induction",))):  # no token is repeated
         call = rg.look(random[0], k=random[1], tokens="[bcdefgh[", special=KEY[0] % 8 == 0, **more).calls[0]
         assert DETECTORS.keys() & {*call.figures, *call.rows} == {*kept}
@@ -86,7 +89,7 @@ def test_statistics_of_a_call(random):
     run = rg.look(random[0], k=random[1], tokens=WORDS, special=SPECIAL, **rules)
     (call,), of_run = run.calls, run.axes["keys"].token
     found = call.stats(["entropy", rg.mass((key < query) & (of_run[key] == of_run[query]), name="same")])
-    np.testing.assert_allclose(found["same"], (BEFORE * call.weights()).sum(-1), atol=1e-6)
+    np.testing.assert_allclose(found["same"], (SAME * (KEY < ROW) * call.weights()).sum(-1), atol=1e-6)
     np.testing.assert_allclose(found["entropy"], rg.attention_stats(*random, of="entropy", **rules).entropy, rtol=1e-5)
     for free in (token[key] == token[query], lambda b, h, q, k: token[q] == token[k]):
         with refusing(r"the tokens of no run.*run\.axes\['keys'\]\.token"):

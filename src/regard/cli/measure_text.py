@@ -107,8 +107,9 @@ class _Rule:
 
     def __init__(self, text: str, begin: int, option: Option):
         self.option = option
-        rule = text[begin:].replace("\n", " ").replace("\r", " ")  # of the same length, and on one line
-        self.text, self.rule = text, rule.lstrip()
+        self.text = text.replace("\n", " ").replace("\r", " ")  # of the same length, and on one line
+        rule = self.text[begin:]
+        self.rule = rule.lstrip()
         self.begin = begin + len(rule) - len(self.rule)
 
     def parse(self) -> Expr:
@@ -150,6 +151,8 @@ class _Rule:
             case ast.Name(id=name) if name in self.option.names and name != TOKEN:
                 return Var(name)
             case ast.Subscript(value=ast.Name(id=name), slice=place) if name == TOKEN and name in self.option.names:
+                if isinstance(place, ast.Constant) and isinstance(place.value, str):
+                    return token[place.value]
                 (index,) = parts(place)
                 if index.kind != "int":
                     wrong, expected = f"`{index}`", "an integer, such as key - 1; // divides integers"
@@ -197,8 +200,7 @@ class _Rule:
 
     def _place(self, column: int) -> str:
         """A position in the rule as people find it: in the whole option."""
-        shown = self.text.replace("\n", " ").replace("\r", " ")
-        quoted = f"{self.option.name} '{shown[:200]}{' …' if len(shown) > 200 else ''}'"
+        quoted = f"{self.option.name} '{self.text[:200]}{' …' if len(self.text) > 200 else ''}'"
         return f"at column {self.begin + column + 1} of {quoted}"
 
     def _wrong(self, what: str, column: int, piece: str = "", expected: str = "") -> Refused:

@@ -112,9 +112,9 @@ def look(
         tokens: the tokens of the keys (for a module: of the rows), as text.
         special: (K,) booleans: which keys are special tokens.
         measures: sets of keys by name, as masks over `head`, `query`, `key` and `regard.lens.token`, the table of the
-            run's tokens: equal tokens have equal numbers, each special token has its own. The weight on them becomes a
-            figure of every row and head, like `duplicate` and `induction`, which texts with repeated tokens have and
-            which a measure of this name replaces.
+            run's tokens: `token[key]` is a number in the vocabulary (of `tokens`, equal ones have equal numbers), and
+            `token["it"]` that of a word. The weight on them becomes a figure of every row and head, like `duplicate`
+            and `induction`, which texts with repeated tokens have and which a measure of this name replaces.
 
     Returns:
         The run. `run.calls` are the attention calls in order.

@@ -139,7 +139,8 @@ class Axis:
 
     @functools.cached_property
     def token(self) -> Table:
-        """The tokens as a table for rules: equal tokens have equal numbers, each special token has a number of its own.
+        """The tokens as a table for rules: their numbers in the vocabulary; if these are not known, equal tokens have
+        equal numbers.
 
         Examples:
             >>> from regard.lens import Axis
@@ -149,9 +150,13 @@ class Axis:
             token[query] == token[key]
         """
         # Some models have one token for a word with and without a space before it, others have two.
-        known = self.tokens if self.ids is None else self.ids
-        words = [f"special {i}" if self.special[i] else f"token {word}" for i, word in enumerate(known)]
-        return frozen_table(np.unique(words, return_inverse=True)[1].astype(np.int64), "token")
+        known = np.unique(self.tokens, return_inverse=True)[1] if self.ids is None else self.ids
+        return frozen_table(np.asarray(known, np.int64), "token")
+
+    def number_of(self, word: str) -> int:
+        """The number of a token in `token`, by its text with or without a space before it; -1 if no position has it."""
+        at = next((i for text in (word, f" {word}") for i, each in enumerate(self.tokens) if each == text), None)
+        return -1 if at is None else int(self.token.array[at])
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -3,12 +3,13 @@
 duplicate   earlier keys with the same token as the row
 induction   the keys after those: what followed the row's token before. A head there repeats what it has read
 
-A run's own measures are rules of the same kind, over `head`, `query`, `key` and `token`, which `of_tokens` replaces by
-the table of the run's tokens: equal tokens have equal numbers, and each special token has a number of its own.
+Special tokens have no duplicates. A run's own measures are rules of the same kind, over `head`, `query`, `key` and
+`token`, which `of_tokens` replaces by the table of the run's tokens.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +18,31 @@ import numpy as np
 
 from ...common.errors import Reason, Refused
 from ...language.callables import as_mask
-from ...language.expr import Expr, Op, Read, fold, frozen_table, key, query
+from ...language.expr import Const, Expr, Op, Read, Table, fold, frozen_table, key, query
 from ...language.masks import everything
 from ...language.tree.interning import walk
 from .axis import Axis
 from .row_figures import ROWS
 
-token = frozen_table(np.array([-(2**62)]), "token")
+
+class Word(Table):
+    """The number of a token by its text, as its characters; `of_tokens` replaces it by the number."""
+
+
+class Tokens(Table):
+    """The table of the tokens of any run: `token[key]` is a number in the vocabulary, `token["it"]` that of a word."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return _word(index) if isinstance(index, str) else super().__getitem__(index)
+
+
+@functools.cache
+def _word(text: str) -> Read:
+    characters = np.array([0, *map(ord, text)])
+    return Read(Word(characters, characters, f"token[{text!r}]", frozen=True), 0)
+
+
+token = Tokens(nowhere := np.array([-(2**62)]), nowhere, "token", frozen=True)
 
 DETECTORS = {
     "duplicate": (key < query) & (token[key] == token[query]),
@@ -65,21 +84,27 @@ def of_tokens(axis: Axis, measures: Mapping[str, Expr]) -> dict[str, Expr]:
     >>> evaluate(found["induction"], at).astype(int).tolist()
     [[0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
     """
-    table = axis.token
-    rules = dict(measures) if len(np.unique(table.array)) == len(axis) else DETECTORS | dict(measures)
+    numbers = axis.token.array
+    apart = frozen_table(np.where(axis.special, -1 - np.arange(len(axis)), numbers), "token")
+    detected = {} if len(np.unique(apart.array)) == len(axis) else DETECTORS
 
-    def read(node, *index):
-        return Read(table if node.table is token else node.table, *index)
+    def of(rule: Expr, table: Table) -> Expr:
+        def read(node, *index):
+            if isinstance(node.table, Word):
+                return Const(axis.number_of("".join(map(chr, node.table.array[1:]))))
+            return Read(table if node.table is token else node.table, *index)
+
+        return fold(rule, lambda node: node, lambda node: node, read, lambda node, *args: Op(node.name, *args))
 
     return {
-        name: fold(rule, lambda node: node, lambda node: node, read, lambda node, *args: Op(node.name, *args))
-        if reads_token(rule)
-        else rule
-        for name, rule in rules.items()
+        name: of(rule, axis.token if name in measures else apart) if reads_token(rule) else rule
+        for name, rule in (detected | dict(measures)).items()
     }
 
 
 def reads_token(rule: Any) -> bool:
     """Whether a rule, as an expression or a callable, reads `token`, for which a table of a run has to be put."""
     read = as_mask(rule) if callable(rule) else rule
-    return isinstance(read, Expr) and any(isinstance(node, Read) and node.table is token for node in walk(read))
+    return isinstance(read, Expr) and any(
+        isinstance(node, Read) and isinstance(node.table, Tokens | Word) for node in walk(read)
+    )
