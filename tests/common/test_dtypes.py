@@ -28,7 +28,6 @@ NAMES = {
     "common/dtypes.py": "the table",
     "engines/jit/code/formats.py": "the kernels of each format: how it is widened and rounded",
     "engines/peak.py": "the dot-product instruction is for bfloat16",
-    "lens/viewer/embed.py": "the page reads its heat maps as float16, whatever the model computed with",
     "lens/recording/handwritten.py": "the names of torch's methods, half() and bfloat16() among them",
     "audits/run_checks/numbers.py": "a check of what float16 alone cannot hold",
     "conformance/cases/edges.py": "sizes of real models are tried in float16 too, where it is declared",

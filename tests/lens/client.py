@@ -11,13 +11,14 @@ from tests.support import client
 def unframed(raw):
     """(the header, the arrays by name) of a frame."""
     at = 4 + int.from_bytes(raw[:4], "little")
-    header = json.loads(raw[4:at])
-    found = {}
-    for part in header["parts"]:
-        at += -at % 4
-        count = int(np.prod(part["shape"]))
-        found[part["name"]] = np.frombuffer(raw, part["dtype"], count, at).reshape(part["shape"])
-        at += found[part["name"]].nbytes
+    header, found = json.loads(raw[4:at]), {}
+    parts = [(np.dtype(part["dtype"]), part["shape"], part["name"]) for part in header["parts"]]
+    count = sum(int(np.prod(shape)) for kind, shape, _ in parts if kind == np.float32)
+    floats = np.frombuffer(raw, np.uint8, 4 * count, at).reshape(4, count).T.tobytes()
+    raw, at = floats + raw[at + 4 * count :], 0
+    for kind, shape, name in sorted(parts, key=lambda part: part[0] != np.float32):
+        found[name] = np.frombuffer(raw, kind, int(np.prod(shape)), at).reshape(shape)
+        at += found[name].nbytes + -found[name].nbytes % 4
     return header, found
 
 

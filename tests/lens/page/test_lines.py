@@ -5,7 +5,6 @@ import pytest
 
 import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
-from regard.lens.viewer import embed
 from tests.support.browser import example, share, spoiled
 
 LEAST = 0.005  # the smallest weight that has a line
@@ -69,7 +68,9 @@ def test_the_pointer_and_a_click_show_the_lines_of_one_row(home):
 
 
 def test_a_long_text_shows_a_window_and_says_so(opened):
-    """40 rows around the chosen one, the keys at their positions and the strongest others; the rest is said."""
+    """40 rows around the chosen one, the keys at their positions, the strongest others of the chosen row and of all;
+    the rest is said.
+    """
     run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())
     view = opened(run, "#query=120")
     view.reach("lines")
@@ -78,7 +79,9 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     p = exact[0][0][rows]
     others = np.setdiff1d(np.arange(200), rows)
     assert rows == list(range(100, 140))
-    assert set(keys) == {*rows, *others[np.argsort(-p[:, others].sum(0))[:8]].tolist()}
+    own = others[np.argsort(-p[20, others])[:4]]
+    more = np.setdiff1d(others, own)
+    assert set(keys) == {*rows, *own.tolist(), *more[np.argsort(-p[:, more].sum(0))[:4]].tolist()}
     fits(lines(view), exact[0][0], rows, sorted(keys))
     said = view.text("#lines-note")
     assert "Rows 100 to 139 of 200" in said and "48 of 200 keys" in said
@@ -88,17 +91,10 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     assert view.each("#lines-rows [data-token]", answer) == list(range(140, 180))
 
 
-def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, monkeypatch):
-    """NaN and forbidden weights are dashed in the colours of the legend; means of a page in part are dashed."""
-    monkeypatch.setattr(embed, "WHOLE", 1)
-    monkeypatch.setattr(embed, "FULLEST", 4)
+def test_invalid_weights_have_lines_of_their_own(opened):
+    """NaN and forbidden weights are dashed in the colours of the legend."""
     run, exact = example(n=60, layers=1, heads=1, mask=rg.causal())
     view = opened(spoiled(run, exact[0], {(0, 34, 2): np.nan, (0, 36, 39): 0.3}), "#query=30")
     view.reach("lines")
     kinds = view.each("#lines-svg line[class]", "[node.parentNode.dataset.row, node.className.baseVal]")
     assert sorted(kinds) == [["34", "nan"], ["36", "leak"]]
-    answer = "[Number(node.dataset.key), node.hasAttribute('stroke-dasharray')]"
-    dashed = view.each("#lines-svg g[data-row='30'] line", answer)
-    sure = view.asks("row", 0, 0, 0, 30)["sure"]
-    assert dashed and all(mean == (not sure[j]) for j, mean in dashed)
-    assert "dashed lines are means" in view.text("#lines-note")

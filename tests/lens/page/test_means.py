@@ -102,9 +102,10 @@ def test_invalid_weights_stay_visible_in_a_mean(opened):
     assert view.tab.locator("#map-head option", has_text="mean of all").count() == 0  # there is one call alone
 
 
-def test_a_file_without_all_weights_says_how_to_get_means(opened, monkeypatch):
+def test_a_file_of_a_long_text_says_how_to_get_means(opened, monkeypatch):
     """It offers none of them, and says why and the command; an address that asks for one shows a head."""
     monkeypatch.setattr(embed, "WHOLE", 1)
+    monkeypatch.setattr(embed, "MEANS", 1)
     run, _ = example(n=40)
     view = opened(run, "#call=0&head=mean")
     assert "regard look --serve" in view.text("#map-means") and view.state("head") == choose(run).head

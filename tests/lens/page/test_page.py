@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.language.measures import edges
 from regard.lens.drawing.ramp import ramp
 from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN, OUT, decode
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
 from regard.lens.viewer import embed, page
 from tests.support.browser import HOSTILE, Opened, example, fault, near
+from tests.support.engines import normal
 
 
 def test_the_sentence_says_what_the_row_does(home):
@@ -179,8 +179,7 @@ def test_findings_stand_on_top_and_lead_to_their_place(opened):
     assert view.tab.is_visible("#findings summary") and not view.tab.is_visible("#findings li")
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_what_is_wrong_is_never_hidden(opened, monkeypatch, whole):
+def test_what_is_wrong_is_never_hidden(opened, monkeypatch):
     """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows. (In
     pictures: test_tiles.)
     """
@@ -190,9 +189,7 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, whole):
     given[1, 80] = np.nan
     given[2, 40] = 1 / 90  # more than half of it forbidden
     given[3, 60, 3] = -0.5
-    if not whole:
-        monkeypatch.setattr(embed, "WHOLE", 1)
-        monkeypatch.setattr(embed, "FULLEST", 6)
+    monkeypatch.setattr(embed, "WHOLE", 1)  # what cannot be computed has all its weights in the file
     view = opened(fault(run, given=given, q=None, k=None), "#head=2&query=40")
 
     def row(head, i):
@@ -204,29 +201,23 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, whole):
     assert "49 weights are where the mask forbids them" in view.text("#sentence")
 
 
-def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
-    """The strongest keys of each row are as exact as said, the others the mean of their block; the page says how many
-    are which.
+def test_a_page_computes_the_weights_of_a_long_text(opened, monkeypatch):
+    """From q, k and lse, for each head, row and key, as exact as it says, also with shared keys, sinks and masks by
+    head.
     """
     monkeypatch.setattr(embed, "WHOLE", 1)
-    monkeypatch.setattr(embed, "FULLEST", 8)
-    run, exact = example(n=100, layers=1, heads=1, mask=rg.causal())
-    weights = exact[0][0]
+    rules = {"mask": rg.window(20) | (rg.head == 1), "sinks": np.ones(4)}
+    q, k = 2 * normal(4, 100, 16), 2 * normal(2, 100, 16, seed=1)
+    run, exact = rg.look(q, k=k, **rules), rg.attention_weights(q, k, **rules)
     view = opened(run)
-    assert "The 8 strongest keys of each row are exact" in view.text("#exactness")
-    assert "Tokens in italics have the mean of their neighborhood" in view.text("#reader-pins")
-    cuts = edges(100, embed.REST)
-    ranks = np.argsort(np.argsort(-weights, 1), 1)
-    rest = np.tri(100, dtype=bool) & (ranks >= 8)  # what a page in part has as means
-    for i in (3, 50, 99):
-        found = view.asks("row", 0, 0, 0, i)
-        p, sure = decode(np.uint8(found["coarse"]), np.uint8(found["fine"])), np.array(found["sure"], bool)
-        np.testing.assert_array_equal(sure, ~rest[i])
-        near(dict(zip(np.flatnonzero(sure), p[sure])), weights[i], FINE_ERROR)
-        for j in np.flatnonzero(~sure):
-            r, c = np.searchsorted(cuts, [i, j], "right") - 1
-            block = np.s_[cuts[r] : cuts[r + 1], cuts[c] : cuts[c + 1]]
-            assert p[j] == pytest.approx(weights[block][rest[block]].mean(), rel=0.031, abs=1e-6)
+    said = re.search(r"every weight is computed from q, k and lse .* at most ([\d.]+) %", view.text("#exactness"))
+    error = float(said[1]) / 100
+    assert FINE_ERROR < error < 2e-3
+    for head, weights in enumerate(exact):
+        found = view.asks("head", 0, 0, head)
+        shown = decode(np.uint8(found["coarse"]), np.uint8(found["fine"]))
+        near(dict(enumerate(shown)), weights.ravel(), error)
+        np.testing.assert_array_equal(np.reshape(found["coarse"], (100, 100)) == 0, ~run.calls[0].allowed()[head])
 
 
 def test_hostile_tokens_are_only_text(opened):

@@ -225,7 +225,7 @@ def test_numbers_of_very_different_sizes_keep_the_promise(opened):
     q, k, v = normal(3, 1, 6, 8)
     q[0, 1], k[0, 2], v[0, 3], v[0, 4, 0] = q[0, 1] * 1e-7, k[0, 2] * 1e-8, v[0, 3] * 1e9, 1e-12
     view = opened(rg.look(q, k=k, v=v))
-    promise = "weights are stored with a relative error of at most 0.02 %, vectors with at most 0.05 %."
+    promise = "weight is stored with a relative error of at most 0.02 %, vectors with at most 0.05 %."
     assert promise in text(view.tab, "#exactness")
     shown = view.asks("walk", 0, 0, 0, 1)
     for name, value in {"q": q[0, 1], "k": k[0], "v": v[0]}.items():

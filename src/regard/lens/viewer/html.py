@@ -53,7 +53,8 @@ def page(
         The HTML text.
 
     Raises:
-        Refused: more than 60 million weights unless `served`, calls without figures, or a `start` outside the run.
+        Refused: more than 40 MB of q and k, or of weights, unless `served`; calls without figures, or
+            a `start` outside the run.
 
     Examples:
         >>> import numpy as np, regard as rg
@@ -72,15 +73,14 @@ def page(
             "page",
             "too many weights for one page",
             given,
-            f"at most {embed.MOST:,} weights, {embed.LARGEST:,} of them in one head",
+            f"at most {embed.MOST:,} bytes of q and k, or of weights, and {embed.LARGEST:,} weights in one head",
             "serve it (regard look --serve), or record fewer layers",
         )
     begin = choose(run, findings=findings).place if start is None else {"call": 0, "head": 0, "query": 0, **start}
     _check_start(run, begin)
     data = {
         "runs": [
-            described(each, () if number else findings, _within(each, begin))
-            | {"kept": None if served else embed.kept(each)}
+            described(each, () if number else findings, _within(each, begin)) | {"means": served or embed.means(each)}
             for number, each in enumerate(runs)
         ],
         "served": served,

@@ -36,7 +36,7 @@ function nextMean() {
 }
 
 /** Why the means of a run cannot be shown, and how to see them; "" if they can. */
-const noMeans = (n) => (runs[n].kept === "part" ? "This file holds only the strongest keys of each head, from which means over heads cannot be computed. To see them, serve the run: regard look --serve." : "");
+const noMeans = (n) => (runs[n].means === false ? "Means over the heads of so long a text take too long to compute here. To see them, serve the run: regard look --serve." : "");
 
 /** A list of the heads of a run and of their means. none: the text of an additional first entry without a head; fits(call): which calls are listed. */
 class HeadList {

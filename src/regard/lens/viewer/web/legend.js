@@ -54,7 +54,8 @@ const legend = {
     const start = [`${capital(headTitle())}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
     $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
-    $("exactness").textContent = `${capital(line.exact)}; weights are stored with a relative error of at most ${data.error}, vectors with at most 0.05 %.`;
+    const from = data.served ? "the server holds the run in full and sends weights" : line.error ? "every weight is computed from q, k and lse" : "every weight is stored";
+    $("exactness").textContent = `${capital(line.exact)}; ${from} with a relative error of at most ${line.error ?? data.error}, vectors with at most 0.05 %.`;
   },
 
   /** The weights of rows as a sentence. */
@@ -64,9 +65,9 @@ const legend = {
     if (!strong.length && line.wrong + line.leaks) return [`${several ? " have" : " has"} only invalid weights.`];
     if (!strong.length) return [several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
     const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
-    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${amount(line, j)} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...this.beside(line, j, itself(j))]);
+    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${percent(line.p[j])} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...this.beside(line, j, itself(j))]);
     const enough = needed(line);
-    parts.push(enough > 1 ? `; 80 % of the weight is on ${atMost(line)}${enough.toLocaleString("en")} keys.` : ".");
+    parts.push(enough > 1 ? `; 80 % of the weight is on ${enough.toLocaleString("en")} keys.` : ".");
     if (line.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
     if (hiding(state.run)) parts.push(" Special tokens are left out and the other weights renormalized to 100 %: these are not the model’s own numbers.");
     else if (callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
@@ -79,13 +80,13 @@ const legend = {
     const several = line.places.length > 1;
     if (!strong.length) return [several ? " receive no weight." : " receives no weight."];
     const itself = (i) => line.of === keyAxis() && !several && i === line.places[0];
-    return [...strong.flatMap((i, at) => [at ? ", " : several ? " receive " : " receives ", `${amount(line, i)} ${at ? "" : "of the attention "}of `, ...this.beside(line, i, itself(i))]), "."];
+    return [...strong.flatMap((i, at) => [at ? ", " : several ? " receive " : " receives ", `${percent(line.p[i])} ${at ? "" : "of the attention "}of `, ...this.beside(line, i, itself(i))]), "."];
   },
 
   /** A token, and the mean weight of the other rows next to its own. */
   beside(line, j, itself) {
     const others = line.others(j);
-    const said = Number.isNaN(others) ? "" : `other rows: ${percent(others, 2)}`;
+    const said = Number.isNaN(others) ? "" : `other rows: ${othersPercent(others)}`;
     return itself ? ["itself", said && ` (${said})`] : named(line.of, j, said && `; ${said}`);
   },
 
@@ -106,9 +107,6 @@ const legend = {
   },
 };
 screens.push(legend);
-
-/** A weight as text. */
-const amount = ({ p, sure }, j) => `${sure[j] ? "" : "about "}${percent(p[j], sure[j] ? 3 : 2)}`;
 
 /** JSON as one line of text. */
 function plain(value) {

@@ -1,4 +1,4 @@
-// Means over heads in a page that holds every weight: each is the mean of the stored weights, in the format of one head.
+// Means over heads in a page of one file: each is the mean of the weights as codes, in the format of one head.
 
 /** The codes of the mean of a choice of heads: {coarse, fine, exact}. An invalid weight of one head stays one in the mean. */
 async function meanCodes(embedded, n, call, head) {
@@ -6,19 +6,20 @@ async function meanCodes(embedded, n, call, head) {
   const { Q, K } = runs[n].calls[call];
   const size = Q * K;
   const sum = new Float64Array(size), kind = new Uint8Array(size); // kind: the code of cells without a number
-  let count = 0;
+  let count = 0, error;
   for (const number of callsOf(n, call, head)) {
-    const { coarse, fine } = await embedded.framed(`heads-${n}-${number}`);
-    for (let at = 0; at < coarse.length; at++) {
-      const cell = at % size, code = coarse[at];
-      sum[cell] += weight(code, fine[at]) || 0; // NaN counts as 0
-      kind[cell] = joinedKind(kind[cell], code);
+    for (let one = 0; one < runs[n].calls[number].heads; one++, count++) {
+      const { coarse, fine, error: own } = await embedded.head(n, number, one);
+      if (own && !(parseFloat(own) <= parseFloat(error))) error = own;
+      for (let at = 0; at < size; at++) {
+        sum[at] += weight(coarse[at], fine[at]) || 0; // NaN counts as 0
+        kind[at] = joinedKind(kind[at], coarse[at]);
+      }
     }
-    count += coarse.length / size;
   }
   const [coarse, fine] = [new Uint8Array(size), new Uint8Array(size)];
   for (let cell = 0; cell < size; cell++) [coarse[cell], fine[cell]] = codesOf(sum[cell] / count, kind[cell]);
-  return { coarse, fine, exact: `mean of the stored weights of ${count} heads, rounded again` };
+  return { coarse, fine, exact: `mean of the weights of ${count} heads, rounded again`, error };
 }
 
 /** The code of a cell without a number, from those of two heads: NaN first, then forbidden weight, numbers, zero, and masked. */
@@ -32,8 +33,7 @@ function codesOf(p, code) {
   if (code === LEAK) return [LEAK, coded(p)];
   if (INVALID.has(code)) return [code, 128];
   if (!(p > 0)) return [Math.min(code, TINY), 128];
-  const fixed = Math.round((Math.log10(Math.min(p, 1)) / 6 + 1) * 249 * 256) + 128;
-  return fixed < 0 ? [TINY, 128] : [(fixed >> 8) + FIRST, fixed & 255];
+  return codesOfLog(Math.log(p));
 }
 
 /** The figures of the rows and keys of a mean, from its codes; lengths of values are left out, since a mean of heads has none. */

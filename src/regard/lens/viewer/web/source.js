@@ -12,7 +12,7 @@
 //                           some elements of one head, which `elements` lists; null if there are none
 //
 // head may also be "mean" or "all" (heads.js), except in walk. n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
-// "sampled 1 row of 8"; the page shows it. If there is `sure`, cells in which it is 0 are the mean of their neighborhood.
+// "sampled 1 row of 8"; the page shows it. `error`: the largest relative error of weights that the page computes from q, k and lse.
 
 const TILE = 256;
 
@@ -54,63 +54,70 @@ async function block(id) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-const NONE = 65535; // fills missing keys; in the tracks, NaN
-
-const DTYPES = { uint8: Uint8Array, uint16: Uint16Array, int32: Int32Array, float32: Float32Array };
-/** Decodes a frame: four bytes with the length of the JSON header, the header, then the arrays. */
+const DTYPES = { uint8: Uint8Array, int32: Int32Array }; // besides float32
+/** Decodes a frame: four bytes with the length of the JSON header, the header, the first bytes of all float32 numbers, the second ones, and so on, then the other arrays. */
 function unframed(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-  let at = 4 + length;
+  const sizes = header.parts.map(({ shape }) => shape.reduce((product, size) => product * size, 1));
+  const count = header.parts.reduce((sum, { dtype }, at) => sum + (dtype === "float32" ? sizes[at] : 0), 0);
+  const planes = new Uint8Array(buffer, 4 + length, 4 * count), numbers = new Uint8Array(4 * count);
+  for (let plane = 0, from = 0; plane < 4; plane++) for (let at = plane; at < numbers.length; at += 4) numbers[at] = planes[from++];
+  let [next, at] = [0, 4 + length + 4 * count];
   const found = { ...header };
-  for (const part of header.parts) {
-    at = (at + 3) & ~3;
-    const kind = DTYPES[part.dtype];
-    const count = part.shape.reduce((product, size) => product * size, 1);
-    found[part.name] = new kind(buffer, at, count);
-    at += count * kind.BYTES_PER_ELEMENT;
-  }
+  header.parts.forEach(({ name, dtype }, number) => {
+    const size = sizes[number];
+    if (dtype === "float32") {
+      found[name] = new Float32Array(numbers.buffer, 4 * next, size);
+      next += size;
+    } else {
+      found[name] = new DTYPES[dtype](buffer, at, size);
+      at += (found[name].byteLength + 3) & ~3;
+    }
+  });
   return found;
 }
 
-/** Data embedded in the page: runs[n].kept is "whole" (every weight) or "part" (the strongest keys and pooled maps). */
+/** Data embedded in the page: every weight of a call, or q, k and lse, from which its weights are computed. */
 class Embedded {
   constructor() {
     const largest = Math.max(...runs.flatMap(({ calls }) => calls.map(({ Q, K }) => Q * K)));
-    this.heads = new Memory(clamp(Math.floor(5e7 / largest), 4, 64)); // at most 150 MB of codes
-    this.packed = new Memory(10_000);
+    this.heads = new Memory(clamp(Math.floor(5e7 / largest), 4, 64)); // at most 100 MB of codes
     this.rest = new Memory(256);
   }
 
   framed(id) { return this.rest.get(id, async () => unframed((await block(id)).buffer)); }
   bits(id) { return id ? this.rest.get(id, () => block(id)) : null; }
 
-  /** The stored data of a head. */
-  async kept(n, call, head) {
-    if (runs[n].kept === "part") return this.packed.get(`${n}-${call}-${head}`, async () => unframed((await block(`head-${n}-${call}-${head}`)).buffer));
-    const { Q, K } = runs[n].calls[call];
-    const { coarse, fine, exact } = await this.framed(`heads-${n}-${call}`); // all heads of the call
-    const part = (codes) => codes.subarray(head * Q * K, (head + 1) * Q * K);
-    return { coarse: part(coarse), fine: part(fine), exact };
+  /** Codes of some rows and keys of a head, from its q, k and lse. */
+  async computed(n, call, head, ...box) {
+    const kept = await this.framed(`walk-${n}-${call}`);
+    return computedCodes(kept, await this.bits(kept.masks?.[Math.min(head, kept.masks.length - 1)]), runs[n].calls[call], head, ...box);
   }
 
   /** Codes of a whole head: {coarse, fine, exact}. */
   head(n, call, head) {
     return this.heads.get(`${n}-${call}-${head}`, async () => {
       if (isMean(head)) return meanCodes(this, n, call, head);
-      const found = await this.kept(n, call, head);
-      return runs[n].kept === "whole" ? found : opened(found, await this.bits(found.mask), runs[n].calls[call]);
+      const { Q, K } = runs[n].calls[call];
+      if (!$(`heads-${n}-${call}`)) return this.computed(n, call, head, 0, Q, 0, K);
+      const { coarse, fine, exact } = await this.framed(`heads-${n}-${call}`); // all heads of the call
+      const part = (codes) => codes.subarray(head * Q * K, (head + 1) * Q * K);
+      return { coarse: part(coarse), fine: part(fine), exact };
     });
   }
 
   async tile(n, call, head, pool, level, row, column) {
     const { Q, K } = runs[n].calls[call];
-    const { coarse, fine, sure, exact } = await this.head(n, call, head);
+    const { coarse, fine, exact } = await this.head(n, call, head);
     const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
-    return { rows, columns, exact, ...gathered({ coarse, fine, sure }, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
+    return { rows, columns, exact, ...gathered({ coarse, fine }, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
   }
 
-  async row(n, call, head, i) { return rowOfCodes(await this.head(n, call, head), runs[n].calls[call].K, i); }
+  async row(n, call, head, i) {
+    const { K } = runs[n].calls[call];
+    return isMean(head) || $(`heads-${n}-${call}`) ? rowOfCodes(await this.head(n, call, head), K, i) : this.computed(n, call, head, i, i + 1, 0, K);
+  }
 
   async rows(n, call, i) {
     const { heads, K } = runs[n].calls[call];
@@ -130,29 +137,17 @@ class Embedded {
   async pair(n, queries, keys, i, j) {
     const matching = runs[n].calls.map((call, number) => ({ call, number })).filter(({ call }) => call.queries === queries && call.keys === keys);
     return Promise.all(matching.map(async ({ call, number }) => {
-      const found = await Promise.all(Array.from({ length: call.heads }, async (_, head) => {
-        const kept = await this.kept(n, number, head);
-        if (runs[n].kept === "whole") return [kept.coarse[i * call.K + j], kept.fine[i * call.K + j], 1, kept.exact];
-        return [...cellOf(kept, await this.bits(kept.mask), call, i, j), kept.exact];
-      }));
-      const part = (place) => Uint8Array.from(found, (each) => each[place]);
-      return { call: number, coarse: part(0), fine: part(1), sure: part(2), exact: found[0][3] };
+      const found = await Promise.all(Array.from({ length: call.heads }, (_, head) => this.row(n, number, head, i)));
+      const part = (name) => Uint8Array.from(found, (row) => row[name][j]);
+      return { call: number, coarse: part("coarse"), fine: part("fine"), exact: found[0].exact };
     }));
   }
 
   async tracks(n, call, head) {
     if (isMean(head)) return meanTracks(await this.head(n, call, head), runs[n].calls[call], runs[n].axes[runs[n].calls[call].keys].special);
-    const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // as shares of the largest value of each figure
-    const { Q, K, heads } = runs[n].calls[call];
-    const found = {};
-    let at = 0;
-    names.forEach((name, number) => {
-      const size = ["received", "readers", "lengths"].includes(name) ? K : Q;
-      const part = tracks.subarray(at + head * size, at + (head + 1) * size);
-      found[name] = Float32Array.from(part, (share) => (share === NONE ? NaN : (share / (NONE - 1)) * most[number]));
-      at += heads * size;
-    });
-    found.readers = found.readers?.map(Math.round);
+    const tracks = await this.framed(`tracks-${n}-${call}`);
+    const found = Object.fromEntries(tracks.parts.map(({ name, shape: [, size] }) => [name, tracks[name].subarray(head * size, (head + 1) * size)]));
+    const { Q, K } = runs[n].calls[call];
     found.ordinary = ordinary(await this.head(n, call, head), Q, K, runs[n].axes[runs[n].calls[call].keys].special);
     return found;
   }
@@ -245,53 +240,35 @@ class Served {
   }
 }
 
-/** The codes of a row, or of a column, of a matrix with so many columns: those that it has of coarse, fine and sure. */
-const codesOfLine = ({ coarse, fine, sure, exact }, pick) => ({ coarse: pick(coarse), fine: fine && pick(fine), sure: sure && pick(sure), exact });
+/** The codes of a row, or of a column, of a matrix with so many columns. */
+const codesOfLine = ({ coarse, fine, ...of }, pick) => ({ ...of, coarse: pick(coarse), fine: fine && pick(fine) });
 const rowOfCodes = (codes, columns, i) => codesOfLine(codes, (all) => all.subarray(i * columns, (i + 1) * columns));
 const columnOfCodes = (codes, columns, j) => codesOfLine(codes, (all) => Uint8Array.from({ length: all.length / columns }, (_, i) => all[i * columns + j]));
 
-/** The block of a coarse map that contains a position, with the edges of measures.edges. */
-const blockOf = (i, size, blocks) => Math.ceil(((i + 1) * blocks) / size) - 1;
+const [FULL, PER_NAT] = [249 * 256, (249 * 256) / 6 / Math.LN10]; // steps of the code of 1, and of a factor e
 
-/** [coarse, fine, sure] of a pair that was not stored. seen: whether the mask allows it; wrong: the code of its row, plus 128 if masked pairs have it too. */
-function unkept({ rest, leaks }, seen, wrong, cell) {
-  if (seen) return [wrong & 127 || rest[cell], 128, 0];
-  if (wrong & 128) return [wrong & 127, 128, 0];
-  return leaks && leaks[cell] > ZERO ? [LEAK, leaks[cell], 0] : [MASKED, 128, 1];
+/** Both bytes of a weight, as in codes.py, from its natural logarithm. */
+function codesOfLog(log) {
+  const fixed = Math.round(Math.min(0, log) * PER_NAT + FULL) + 128;
+  return fixed >= 0 ? [(fixed >> 8) + FIRST, fixed & 255] : [log < -745.2 ? ZERO : Number.isNaN(log) ? NAN : TINY, 128];
 }
 
-/** The same for any pair of a head that is stored in part. allowed: a bit per pair, or null. */
-function cellOf(kept, allowed, { Q, K }, i, j) {
-  const { keys, coarse, fine, restRows, restColumns, wrong } = kept;
-  const count = keys.length / Q, at = i * K + j;
-  const place = keys.subarray(i * count, (i + 1) * count).indexOf(j);
-  if (place >= 0) return [coarse[i * count + place], fine[i * count + place], 1];
-  return unkept(kept, !allowed || allowed[at >> 3] & (128 >> (at & 7)), wrong?.[i], blockOf(i, Q, restRows) * restColumns + blockOf(j, K, restColumns));
-}
-
-/** The codes of all pairs of a head that is stored in part: {coarse, fine, sure, exact}. */
-function opened(kept, allowed, { Q, K }) {
-  const { keys, coarse: strong, fine: low, rest, restRows, restColumns, wrong, leaks, exact } = kept;
-  const [coarse, fine, sure] = [new Uint8Array(Q * K), new Uint8Array(Q * K).fill(128), new Uint8Array(Q * K)];
-  const columns = Uint16Array.from({ length: K }, (_, j) => blockOf(j, K, restColumns));
-  const count = keys.length / Q;
-  for (let i = 0; i < Q; i++) {
-    const line = blockOf(i, Q, restRows) * restColumns;
-    for (let j = 0, at = i * K; j < K; j++, at++) {
-      const seen = !allowed || allowed[at >> 3] & (128 >> (at & 7));
-      if (wrong?.[i] || (leaks && !seen)) [coarse[at], fine[at], sure[at]] = unkept(kept, seen, wrong?.[i], line + columns[j]);
-      else if (seen) coarse[at] = rest[line + columns[j]];
-      else sure[at] = 1; // the code of masked pairs is 0
-    }
-    for (let place = i * count; place < (i + 1) * count; place++) {
-      if (keys[place] === NONE) continue; // the row has fewer keys
-      const at = i * K + keys[place];
-      coarse[at] = strong[place];
-      fine[at] = low[place];
-      sure[at] = 1;
+/** The codes of exp(scale · q·k − lse) where the mask allows it, of rows from top to bottom and keys from left to right. allowed: a bit per pair, or null. */
+function computedCodes(kept, allowed, { Q, K, heads, groups, formula }, head, top, bottom, left, right) {
+  const { q, k, lse, error } = kept;
+  const D = q.length / heads / Q, first = Math.floor((head * groups) / heads) * K;
+  const size = (bottom - top) * (right - left);
+  const [coarse, fine] = [new Uint8Array(size), new Uint8Array(size).fill(128)];
+  for (let i = top, to = 0; i < bottom; i++) {
+    const row = head * Q + i;
+    for (let j = left, at = i * K + left; j < right; j++, at++, to++) {
+      if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) continue;
+      let sum = 0;
+      for (let d = 0, a = row * D, b = (first + j) * D; d < D; d++) sum += q[a + d] * k[b + d];
+      [coarse[to], fine[to]] = codesOfLog(formula.scale * sum - lse[row]);
     }
   }
-  return { coarse, fine, sure, exact };
+  return { coarse, fine, exact: "exact", error };
 }
 
 /** The weight of each row on keys that are not special tokens. */
@@ -304,14 +281,14 @@ function ordinary({ coarse, fine }, Q, K, special) {
 }
 
 /** Pools the codes of a head into cells of 2^level × 2^level pairs. */
-function gathered({ coarse, fine, sure }, Q, K, pool, level, top, left, rows, columns) {
+function gathered({ coarse, fine }, Q, K, pool, level, top, left, rows, columns) {
   if (level === 0) {
     const part = (codes) => {
-      const found = codes && new Uint8Array(rows * columns);
-      for (let r = 0; codes && r < rows; r++) found.set(codes.subarray((top + r) * K + left, (top + r) * K + left + columns), r * columns);
+      const found = new Uint8Array(rows * columns);
+      for (let r = 0; r < rows; r++) found.set(codes.subarray((top + r) * K + left, (top + r) * K + left + columns), r * columns);
       return found;
     };
-    return { coarse: part(coarse), fine: part(fine), sure: part(sure) };
+    return { coarse: part(coarse), fine: part(fine) };
   }
   const size = 2 ** level;
   return { coarse: Uint8Array.from({ length: rows * columns }, (_, at) => {

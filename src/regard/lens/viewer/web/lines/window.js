@@ -1,6 +1,6 @@
 // The rows and keys between which lines are drawn: all of a short text; of a long one, a window around a row. And the lines, as an SVG.
 
-const SHOWN = { rows: 40, keys: 48, strongest: 8 }; // the most rows and keys; of the keys, the strongest ones outside the window
+const SHOWN = { rows: 40, keys: 48, strongest: 8, own: 4 }; // the most rows and keys; of the keys, the strongest ones outside the window, and those of the chosen row among them
 
 /** The rows of the window around `middle`: as they were before if it is among them, so that the window rests. */
 function rowsAround(middle, count, before = []) {
@@ -11,15 +11,15 @@ function rowsAround(middle, count, before = []) {
 }
 
 /**
- * The weights of some rows of heads, as on the map: {rows, keys, heads: [Map of row → {p, code, fine, sure}], part, shift, exact}.
- * keys: all, or those at the positions of the rows and the strongest others, in their order · part: the share of the weight of
+ * The weights of some rows of heads, as on the map: {rows, keys, heads: [Map of row → {p, code, fine}], part, shift, exact}.
+ * keys: all, or those at the positions of the rows, the strongest of the row in the middle, and of all, in their order · part: the share of the weight of
  * the rows of the first head that is on these keys.
  */
-async function weightsBetween(run, heads, rows, chosen) {
+async function weightsBetween(run, heads, rows, chosen, middle) {
   const now = runs[run].calls[heads[0].call];
   const found = await Promise.all(heads.map((place) => rowsOf(run, place, rows)));
   const sums = found[0].sums.map((sum, j) => found.reduce((total, each) => total + each.sums[j], 0));
-  const keys = keysOf(now, rows, sums, chosen);
+  const keys = keysOf(now, rows, sums, chosen, found[0].of.get(middle)?.p ?? sums);
   const [all, kept] = [Array.from(found[0].sums), keys.map((j) => found[0].sums[j])].map((values) => values.reduce((sum, value) => sum + value, 0));
   const exact = [...new Set(found.map((each) => each.exact))].sort((a, b) => (a === "exact") - (b === "exact"))[0];
   return { rows, keys, heads: found.map(({ of }) => of), part: all > 0 ? kept / all : 1, shift: shiftOf(now, rows, keys), exact };
@@ -32,11 +32,11 @@ async function rowsOf(run, place, rows) {
   const [tracks, ...answers] = await Promise.all([hide ? tracksOf(run, place) : null, ...rows.map((i) => source.row(run, place.call, place.head, i))]);
   const sums = new Float64Array(special.length);
   const of = new Map(rows.map((i, at) => {
-    const { coarse, fine, sure } = answers[at];
+    const { coarse, fine } = answers[at];
     const factor = hide ? renormalization(tracks, [i]) : 1;
     const p = Float64Array.from(coarse, (code, j) => (hide && special[j] ? 0 : weight(code, fine?.[j]) * factor));
     p.forEach((value, j) => { sums[j] += value || 0; }); // NaN counts as 0
-    return [i, { p, code: coarse, fine, sure }];
+    return [i, { p, code: coarse, fine }];
   }));
   return { of, sums, exact: answers[0].exact };
 }
@@ -47,14 +47,18 @@ function shiftOf({ queries, keys: columns, start }, rows, keys) {
   return aligned && rows.length < keys.length ? Math.max(0, keys.indexOf(start + rows[0])) : 0;
 }
 
-function keysOf({ K, queries, keys, start }, rows, sums, chosen) {
+function keysOf({ K, queries, keys, start }, rows, sums, chosen, own) {
   const every = Array.from(sums, (_, j) => j);
   if (K <= SHOWN.keys) return every;
   const found = new Set(chosen === null ? [] : [chosen]);
   if (queries === keys || queries === "queries") for (const i of rows) if (start + i < K) found.add(start + i);
   const most = found.size ? Math.max(SHOWN.strongest, SHOWN.keys - found.size) : SHOWN.keys;
-  const others = every.filter((j) => !found.has(j) && sums[j] > 0).sort((a, b) => sums[b] - sums[a] || a - b).slice(0, most);
-  return [...found, ...others].sort((a, b) => a - b);
+  const full = found.size + most;
+  for (const [weights, size] of [[own, found.size + SHOWN.own], [sums, full]]) {
+    const strong = every.filter((j) => !found.has(j) && weights[j] > 0).sort((a, b) => weights[b] - weights[a] || a - b);
+    for (const j of strong.slice(0, size - found.size)) found.add(j);
+  }
+  return [...found].sort((a, b) => a - b);
 }
 
 const LINE = { high: 24, least: 0.005 }; // pixels from token to token; the smallest weight that has a line
@@ -71,14 +75,13 @@ function strokes(svg, { rows, keys, heads, shift }) {
   svg.classList.toggle("two", heads.length > 1);
   svg.replaceChildren(...heads.flatMap((of, number) => rows.map((i, r) => {
     const y = (at) => (at + 0.5) * LINE.high + (heads.length > 1 ? (number ? 2 : -2) : 0); // lines of two heads are next to each other
-    const { p, code, sure } = of.get(i);
+    const { p, code } = of.get(i);
     const group = draw("g", { "data-row": i, "data-head": number });
     keys.forEach((j, c) => {
       const kind = { [NAN]: "nan", [OUT]: "out", [LEAK]: "leak" }[code[j]];
       if (!kind && !(p[j] >= LINE.least)) return;
       const made = draw("line", { x1: 0, y1: y(r + shift), x2: 100, y2: y(c), "data-key": j, "stroke-width": kind ? 2 : widthOf(p[j]), "stroke-opacity": kind ? 1 : opacityOf(p[j]) });
       if (kind) made.setAttribute("class", kind);
-      if (sure?.[j] === 0) made.setAttribute("stroke-dasharray", "3 3"); // a mean of several weights
       group.append(made);
     });
     return group;

@@ -40,13 +40,13 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
 }
 
 /** The sign of an invalid weight; otherwise the number if there is space, times the factor of the renormalization. */
-function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
+function labelOf({ coarse, fine }, cell, numbers, factor) {
   const code = coarse[cell];
   if (code === MASKED) return "";
   if (code !== ZERO && code < FIRST && code !== TINY) return SIGNS[code] ?? "";
   if (!numbers) return code === ZERO ? SIGNS[ZERO] : "";
   if (code === ZERO) return "0";
-  return code === TINY ? "<10⁻⁶" : `${sure && !sure[cell] ? "≈ " : ""}${percent(weight(code, fine?.[cell]) * factor, 2)}`;
+  return code === TINY ? "<10⁻⁶" : percent(weight(code, fine?.[cell]) * factor, 2);
 }
 
 /** A readable text color for a cell. */

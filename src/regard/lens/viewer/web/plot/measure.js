@@ -33,7 +33,7 @@ function movesWords(tracks, { i, j, high, wide, code, fine }) {
 /** The mean weight of the other rows on the key, next to one weight; "" for a cell of several pairs. */
 function othersWords(n, tracks, { j, high, wide, code, fine }) {
   const others = high * wide > 1 || code < FIRST || hiding(n) ? NaN : othersOf(tracks, weight(code, fine), [j]);
-  return Number.isNaN(others) ? "" : ` (other rows ${percent(others, 2)})`;
+  return Number.isNaN(others) ? "" : ` (other rows ${othersPercent(others)})`;
 }
 
 /** One cell as text: row → key: weight. */
@@ -43,11 +43,17 @@ function cellWords(n, { i, j, high, wide, code, fine }) {
   return [...ofCell(axes[queries], i, high, "rows"), " → ", ...ofCell(axes[keys], j, wide, "keys"), ": ", element("b", words(code, fine), { className: code === LEAK || code === NAN || code === OUT ? "alarm" : "" })];
 }
 
-/** The mean weight of the other rows on these keys in sum. p: the mean of `high` rows, whose keys it sums. NaN if no other row may attend. */
+/**
+ * The mean weight of the other rows on these keys in sum. p: the mean of `high` rows, whose keys it sums. NaN if no other row may attend.
+ * If it cannot be distinguished from the error of p, minus the most that it can be.
+ */
 function othersOf(tracks, p, places, high = 1) {
   if (!tracks?.received || !tracks.readers) return NaN;
   let sum = -high * p, count = 0;
   for (const j of places) [sum, count] = [sum + tracks.received[j], count + tracks.readers[j]];
   const rows = count / places.length - high;
-  return rows >= 0.5 ? Math.max(0, sum) / rows : NaN;
+  if (rows < 0.5) return NaN;
+  return sum < UNSURE * high * p ? (-UNSURE * high * p) / rows : sum / rows;
 }
+const UNSURE = 0.05; // below this share of p, two digits of the sum of the other weights are not known: p has an error of 0.05 %
+const othersPercent = (others) => (others < 0 ? `<${percent(Math.max(1e-4, -others), 2)}` : percent(others, 2));

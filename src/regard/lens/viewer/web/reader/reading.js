@@ -2,11 +2,10 @@
 
 /** The strongest key of a row, preferably not a special token; null if the row has no weight. */
 async function strongestKey(n, call, head, i) {
-  const { coarse, fine, sure } = await source.row(n, call, head, i);
+  const { coarse, fine } = await source.row(n, call, head, i);
   const { special } = runs[n].axes[runs[n].calls[call].keys];
   const best = [null, null], most = [0, 0];
   for (let j = 0; j < coarse.length; j++) {
-    if (sure?.[j] === 0) continue;
     const kind = Number(special[j]);
     const p = weight(coarse[j], fine?.[j]);
     if (p > most[kind]) [best[kind], most[kind]] = [j, p];
@@ -17,17 +16,17 @@ async function strongestKey(n, call, head, i) {
 /** Joins several lines into one: the sum of the weights, or their mean; masked only if all are, invalid if one is. */
 function joined(answers, mean) {
   const count = answers[0].coarse.length;
-  const [code, p, sure] = [answers[0].coarse.slice(), new Float64Array(count), new Uint8Array(count).fill(1)];
-  for (const { coarse, fine, sure: known } of answers) {
+  const [code, p] = [answers[0].coarse.slice(), new Float64Array(count)];
+  for (const { coarse, fine } of answers) {
     for (let j = 0; j < count; j++) {
       const [now, before] = [coarse[j], code[j]];
       p[j] += now >= FIRST ? COARSE[now] * (fine ? FINE[fine[j]] : 1) : weight(now, fine?.[j]);
-      if (known && !known[j]) sure[j] = 0;
       if (now !== before && !(before === NAN || before === OUT || before === LEAK)) code[j] = now === NAN || now === OUT || now === LEAK ? now : Math.max(now, before);
     }
   }
   if (mean) for (let j = 0; j < count; j++) p[j] /= answers.length;
-  return { code, p, sure, fine: answers.length === 1 ? answers[0].fine : undefined, exact: answers[0].exact };
+  const [{ fine, exact, error }] = answers;
+  return { code, p, fine: answers.length === 1 ? fine : undefined, exact, error };
 }
 
 /** {of, p, code, hidden, total, sorted, …} of the pinned rows or keys; direction "to" is over the keys, "from" over the rows. */
@@ -42,9 +41,9 @@ async function reading() {
   const [tracks, ...answers] = await Promise.all([tracksOf(run), ...lines]);
   const line = joined(answers, to && places.length > 1);
   const count = to ? of.tokens.length : rowsNow();
-  // Weights below 10⁻⁶ have no code, but are part of the sum of a row, which is known to be 1 without sinks.
+  // Weights below 10⁻⁶ have no code, but are part of the sum of a row, which is known to be 1 without sinks, and of that of a key.
   const whole = to && callsOf(run, call, head).every((number) => !runs[run].calls[number].formula.sinks && !runs[run].calls[number].only_weights);
-  const { code, p, sure } = line;
+  const { code, p } = line;
   const out = new Uint8Array(code.length).fill(1, count);
   if (hideSpecial) for (let j = 0; j < count; j++) out[j] = Number(of.special[j]);
   const counts = new Uint32Array(256);
@@ -57,7 +56,8 @@ async function reading() {
   }
   const wrong = counts[NAN] + counts[OUT];
   const attended = code.length - counts[MASKED] - counts[LEAK];
-  let total = (whole && sum > 0.5 && !wrong && !renormalizing ? Math.max(1, sum) : sum) - left; // left is summed, not subtracted from 1
+  const known = to ? Number(whole && sum > 0.5) : places.reduce((all, j) => all + (tracks.received?.[j] ?? 0), 0);
+  let total = (wrong || renormalizing ? sum : Math.max(known, sum)) - left; // left is summed, not subtracted from 1
   if (renormalizing) {
     const factor = renormalization(tracks, places);
     for (let j = 0; j < p.length; j++) p[j] = out[j] ? 0 : p[j] * factor;
@@ -65,7 +65,7 @@ async function reading() {
   }
   const kept = new Float64Array(p.length);
   let many = 0;
-  for (let j = 0; j < p.length; j++) if (p[j] > 0 && sure[j] && !out[j]) kept[many++] = p[j];
+  for (let j = 0; j < p.length; j++) if (p[j] > 0 && !out[j]) kept[many++] = p[j];
   const sorted = kept.subarray(0, many).sort().reverse();
   // Without special tokens, each row is renormalized by a factor of its own.
   const others = (j) => (renormalizing ? NaN : othersOf(tracks, p[j], to ? [j] : places, to ? places.length : 1));
@@ -77,16 +77,15 @@ async function reading() {
 function movesOf(tracks, to, places, code, p) {
   if (!to) return (i) => (places.length > 1 || !tracks.moved || code[i] < FIRST ? NaN : (p[i] * tracks.lengths[places[0]]) / tracks.moved[i]);
   const parts = Float64Array.from(p, (weight, j) => (code[j] < FIRST ? 0 : weight * tracks.lengths[j]));
-  // What a row moves is recorded; of the keys some may be stored as means only.
-  const whole = tracks.moved ? places.reduce((sum, i) => sum + tracks.moved[i], 0) / places.length : parts.reduce((sum, part) => sum + part, 0);
+  const whole = parts.reduce((sum, part) => sum + part, 0);
   return (j) => parts[j] / whole;
 }
 
 /** The positions of the largest weights in descending order, at most so many. */
-function ranked({ p, hidden, sorted, sure }, most) {
+function ranked({ p, hidden, sorted }, most) {
   const least = sorted[Math.min(most, sorted.length) - 1] ?? Infinity;
   const found = [];
-  for (let j = 0; j < p.length; j++) if (p[j] >= least && sure[j] && !hidden(j)) found.push(j);
+  for (let j = 0; j < p.length; j++) if (p[j] >= least && !hidden(j)) found.push(j);
   return found.sort((a, b) => p[b] - p[a] || a - b).slice(0, most);
 }
 
@@ -97,16 +96,13 @@ function needed({ sorted, total }) {
   return null;
 }
 
-/** Before a number of largest weights: one that is stored as the mean of its block may be larger than those that are known. */
-const atMost = ({ sure, p }) => (sure.some((known, j) => !known && p[j] > 0) ? "at most " : "");
-
 /** The value at one position as text. */
 function describe(line, j) {
   if (line.hidden(j)) return "left out";
   const code = line.code[j];
   if (code !== LEAK && (code < FIRST || Number.isNaN(line.p[j]))) return words(code);
   if (code === LEAK) return line.fine ? words(code, line.fine[j]) : `${percent(line.p[j])}, some of it where the mask forbids it`;
-  return `${line.sure[j] ? "" : "about "}${percent(line.p[j], line.sure[j] ? 3 : 2)}`;
+  return percent(line.p[j]);
 }
 
 /** Sets the background of a node to the color of its value, on the scale of the legend. */

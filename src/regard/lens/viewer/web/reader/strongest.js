@@ -63,13 +63,13 @@ const strongest = {
     const whole = line.to ? 1 : Math.max(1, line.p[this.order[0]]);
     bar.style.width = `${clamp(100 * line.p[j] / whole, 0.5, 100)}%`;
     const others = line.others(j);
-    const mark = element("i", null, { className: "others", hidden: Number.isNaN(others), style: `left:${clamp(100 * others / whole, 0, 100)}%` });
+    const mark = element("i", null, { className: "others", hidden: Number.isNaN(others), style: `left:${clamp(100 * Math.abs(others) / whole, 0, 100)}%` });
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     const option = { role: "option", ariaSelected: String(j === this.chosen()), ariaSetSize: String(this.order.length), ariaPosInSet: String(place + 1) };
     const made = element("div", null, { className: "entry", id: `strongest-${place}`, ...option }, element("span", j, { className: "number soft" }),
       element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
-      element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
-    made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
+      element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", othersPercent(others), { value: others, className: "number soft" }));
+    made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${othersPercent(others)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
     Object.assign(made.dataset, { place, token: j });
     return made;
   },
@@ -84,7 +84,7 @@ const strongest = {
     const [what, one] = to ? ["the weight", "key"] : ["the received weight", "row"];
     const summary = !sorted.length ? "no weights"
       : count === null ? `80 % of ${what} needs more than the ${sorted.length.toLocaleString("en")} ${one}s with a known weight`
-        : `80 % of ${what} is ${to ? "on" : "from"} ${atMost(this.line)}${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
+        : `80 % of ${what} is ${to ? "on" : "from"} ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
     const alarm = wrong ? [" ", element("strong", `${wrong.toLocaleString("en")} ${wrong === 1 ? "weight is" : "weights are"} not between 0 and 1.`, { className: "alarm" })] : [];
     this.note.replaceChildren(`${summary}${exact && exact !== "exact" ? ` (${exact})` : ""}${wrong ? "." : ""}`, ...alarm);
   },

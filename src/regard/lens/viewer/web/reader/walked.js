@@ -3,13 +3,6 @@
 const WALKED = 64; // the most keys
 const [NEAR_BEFORE, NEAR_AFTER] = [7, 1]; // always included around the position of the row
 
-/** Decodes a float16. */
-function half(bits) {
-  const [sign, exponent, fraction] = [bits & 0x8000 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : (2 ** -14 * fraction) / 1024);
-}
-
 const WEIGHT_ERROR = 10 ** (3 / 249 / 256) - 1; // the relative error of a weight from its code, and the error of its logarithm
 const VECTOR_ERROR = 2 ** -11; // the relative error of a stored number
 
@@ -19,8 +12,7 @@ function walked(kept, row, call, head, i) {
   const vector = (name, at) => {
     if (!kept[name]) return null;
     const size = shape[name].at(-1);
-    const part = kept[name].subarray(at * size, (at + 1) * size);
-    return kept[name] instanceof Float32Array ? Array.from(part) : Array.from(part, (bits) => half(bits) * 2 ** kept.powers[name]);
+    return Array.from(kept[name].subarray(at * size, (at + 1) * size));
   };
   const group = (name) => Math.floor(head / (call.heads / shape[name][0]));
   const { scale, score } = call.formula;
@@ -36,7 +28,7 @@ function walked(kept, row, call, head, i) {
   const scores = scaled?.map((value, at) => (score === null ? value : log(at)));
   const allowed = Array.from(keys, (j) => ![MASKED, LEAK].includes(row.coarse[j]));
   const p = weights.map((known, at) => known ?? (allowed[at] && score === null && scores ? Math.exp(scores[at] - lse) : null));
-  const sum = kept.v && row.sure === undefined ? mixture(vector, row, group("v") * call.K) : null;
+  const sum = kept.v ? mixture(vector, row, group("v") * call.K) : null;
   const v = kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null;
   const sinks = kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null;
   const out = kept.same ? sum : vector("out", head * call.Q + i);
@@ -47,11 +39,11 @@ function walked(kept, row, call, head, i) {
   };
 }
 
-/** The weight of a code: null if it is only known to be small, or was not stored. */
+/** The weight of a code: null if it is only known to be small. */
 function knownWeight(row, j) {
   const code = row.coarse[j];
   if (code === MASKED || code === ZERO) return 0;
-  return code === TINY || row.sure?.[j] === 0 ? null : weight(code, row.fine?.[j]);
+  return code === TINY ? null : weight(code, row.fine?.[j]);
 }
 
 /** The shown keys in ascending order: those around the row's own position, keys with NaN as weight, and the strongest. */
@@ -61,7 +53,7 @@ function shownKeys(row, position) {
   if (K <= WALKED) return all;
   const rank = (j) => {
     if (j >= position - NEAR_BEFORE && j <= position + NEAR_AFTER) return Infinity;
-    const p = row.sure?.[j] === 0 ? 0 : weight(row.coarse[j], row.fine?.[j]);
+    const p = weight(row.coarse[j], row.fine?.[j]);
     return Number.isNaN(p) ? Infinity : p;
   };
   const ranks = Float64Array.from(all, rank);

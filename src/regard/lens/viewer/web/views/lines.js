@@ -41,7 +41,7 @@ const lineView = {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("query", "call", "run")) this.middle = null;
     if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
-    const outside = this.shown && ((any("query") && !this.shown.rows.includes(state.query)) || (any("key") && state.key !== null && !this.shown.keys.includes(state.key)));
+    const outside = this.shown && ((any("query") && (this.shown.keys.length < callNow().K || !this.shown.rows.includes(state.query))) || (any("key") && state.key !== null && !this.shown.keys.includes(state.key)));
     if (outside || any("run", "call", "head", "second", "hideSpecial", "step")) return this.lazily.again();
     if (any("query", "key", "pins", "lines") && this.shown && !this.lazily.stale) this.show();
     return undefined;
@@ -49,9 +49,9 @@ const lineView = {
 
   async fetch() {
     const turn = ++this.turn;
-    const { run, call, head, key } = state;
+    const { run, call, head, query, key } = state;
     const rows = rowsAround(this.middle ?? state.query, rowsNow(), this.shown?.rows);
-    const found = await weightsBetween(run, [{ call, head }, secondNow() ?? []].flat(), rows, key);
+    const found = await weightsBetween(run, [{ call, head }, secondNow() ?? []].flat(), rows, key, query);
     if (turn !== this.turn) return;
     this.shown = found;
     strokes(this.svg, found);
@@ -93,7 +93,7 @@ const lineView = {
       windowed ? `Rows ${rows[0].toLocaleString("en")} to ${rows.at(-1).toLocaleString("en")} of ${Q.toLocaleString("en")}, around the chosen row.` : "",
       keys.length < K ? `${keys.length} of ${K.toLocaleString("en")} keys: ${percent(part, 2)} of the weight of these rows is on them.` : "",
       `The larger the weight, the wider and the more opaque the line; weights below ${percent(LINE.least, 1)} have no line.`,
-      exact === "exact" ? "" : `${capital(exact)}; dashed lines are means.`,
+      exact === "exact" ? "" : `${capital(exact)}.`,
       hiding(state.run) ? "Special tokens are left out and the other weights renormalized: not the model’s own numbers." : ""];
     this.note.textContent = counts.filter(Boolean).join(" ");
     for (const node of this.lists.rows.children) {
@@ -151,10 +151,10 @@ const lineView = {
   },
 
   /** A weight as text, with the factor of the renormalization if special tokens are left out. */
-  words({ p, code, fine, sure }, j) {
+  words({ p, code, fine }, j) {
     if (hiding(state.run) && keyAxis().special[j]) return "left out";
     if (code[j] < FIRST) return code[j] === LEAK ? words(LEAK, fine?.[j]) : words(code[j]);
-    return `${sure?.[j] === 0 ? "≈ " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
+    return percent(p[j]);
   },
 
   /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift or “add rows” it adds a row. A key is chosen, or not any more. */

@@ -73,7 +73,7 @@ const map = {
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
     const text = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
     const cell = { i: place.query, j: column, high: 1, wide: 1, ...at };
-    if (place.key !== null && at) text.push(leftWords(place.run, cell), othersWords(place.run, tracksNow(place.run), cell), movesWords(tracksNow(place.run), cell), at.sure === 0 ? ", the mean of its neighborhood" : at.exact === "exact" || at.sure ? ", exact" : `, ${at.exact}`);
+    if (place.key !== null && at) text.push(leftWords(place.run, cell), othersWords(place.run, tracksNow(place.run), cell), movesWords(tracksNow(place.run), cell), `, ${at.exact}`);
     $("map-pinned").replaceChildren(...text);
     this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}. ${$("map-pinned").textContent}`);
   },
@@ -148,7 +148,7 @@ screens.push(map);
 async function weightAt(n, i, j) {
   const tile = await tiles.load({ n, call: state.call, head: state.head, pool: state.pool, level: 0, row: Math.floor(i / TILE), column: Math.floor(j / TILE) });
   const at = (i % TILE) * tile.columns + (j % TILE);
-  return { code: tile.coarse[at], fine: tile.fine?.[at], sure: tile.sure?.[at], exact: tile.exact };
+  return { code: tile.coarse[at], fine: tile.fine?.[at], exact: tile.exact };
 }
 
 keys.push({ keys: ["+", "="], label: "+", what: "zoom in", run: () => map.plot.zoom(2) }, { keys: ["-"], label: "−", what: "zoom out", run: () => map.plot.zoom(0.5) },

@@ -51,15 +51,15 @@ const pair = {
     const rows = key === null ? [] : await source.pair(run, queries, keys, query, key);
     if (turn !== this.turn) return;
     Object.assign(this, { rows, to: key, found: state.key === null });
-    this.all = rows.flatMap(({ call: number, coarse, fine, sure }) => Array.from(coarse, (code, at) => (
-      { call: number, head: at, code, fine: fine?.[at], sure: sure?.[at] !== 0, p: weight(code, fine?.[at]) })));
+    this.all = rows.flatMap(({ call: number, coarse, fine }) => Array.from(coarse, (code, at) => (
+      { call: number, head: at, code, fine: fine?.[at], p: weight(code, fine?.[at]) })));
     this.order = this.all.filter(({ p, code }) => p > 0 || [NAN, OUT, LEAK].includes(code)) // invalid weights come first
       .sort((a, b) => Number.isNaN(b.p) - Number.isNaN(a.p) || b.p - a.p || a.call - b.call || a.head - b.head);
     this.lines.scroll(0);
     this.show();
   },
 
-  words({ code, fine, sure }) { return sure ? words(code, fine) : `about ${words(code)}`; },
+  words: ({ code, fine }) => words(code, fine),
   called({ call, head }) { return `${callTitle(call)}, head ${head}`; },
   isChosen({ call, head }) { return call === state.call && head === state.head; },
   choose({ call, head }) { return choose({ call, head, key: this.to }); }, // the pair stays the same
@@ -74,17 +74,16 @@ const pair = {
       this.note.textContent = `This row has no weight: choose a key with ${touching() ? "“choose key” above the text, or tap" : "Alt-click in the text, or click"} a cell of the matrix.`;
       return;
     }
-    const sure = this.all.filter(({ p }) => p >= 0);
-    const mean = sure.reduce((sum, { p }) => sum + p, 0) / Math.max(1, sure.length);
-    const much = sure.filter(({ p }) => p >= 0.1).length;
+    const valid = this.all.filter(({ p }) => p >= 0);
+    const mean = valid.reduce((sum, { p }) => sum + p, 0) / Math.max(1, valid.length);
+    const much = valid.filter(({ p }) => p >= 0.1).length;
     const first = this.order[0];
     const ordinary = to.special[this.to] || !to.special.includes(true) ? "" : " that is not a special token";
     const parts = [this.found ? `No key is chosen; this is the strongest key of the row${ordinary}. To choose another one, ${touching() ? "use “choose key” above the text, or tap" : "Alt-click it in the text, or click"} a cell of the matrix.` : "",
       first ? `Largest weight: ${this.words(first)} in ${this.called(first)}.` : "No head has weight on this pair.",
       `${much} of ${counted(this.all.length, "head")} ${much === 1 ? "has" : "have"} 10 % or more; the mean is ${percent(mean, 2)}.`,
       SCALES[state.scale].perRow ? "Colors are on the logarithmic scale here, since the cells are of different rows." : "",
-      state.hideSpecial ? "These are the model’s own numbers, including special tokens." : "",
-      this.all.some((each) => !each.sure) ? "Some weights are the mean of their neighborhood, since the page does not contain them." : ""];
+      state.hideSpecial ? "These are the model’s own numbers, including special tokens." : ""];
     this.note.textContent = parts.filter(Boolean).join(" ");
     this.lines.reset(this.order.length);
     this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${counted(this.rows.length, "call")} by heads. ${this.note.textContent} Arrow keys choose a head.`);
@@ -150,7 +149,7 @@ const pair = {
         const at = step(code === TINY ? 0 : p, scale);
         context.fillStyle = code === MASKED ? hatching(density) : solid[code] ?? color(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
-        if (code === MASKED || width < NUMBERED || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
+        if (code === MASKED || width < NUMBERED || !(p >= 0.0005)) return undefined;
         context.fillStyle = solid[code] ? css(INKS[code]) : ink(at, scale);
         context.fillText((100 * p).toPrecision(p >= 0.995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
         return undefined;

@@ -82,7 +82,6 @@ const reader = {
     if (state.hideSpecial && of.special.includes(true)) {
       parts.push(to ? "Special tokens are left out and the other weights renormalized to 100 %: not the model's own numbers." : "Special tokens are left out; the other weights are unchanged.");
     }
-    if (this.line.sure.includes(0)) parts.push("Tokens in italics have the mean of their neighborhood: the page does not contain their weights.");
     this.pinsText.textContent = parts.join(" ");
     this.pins.hidden = !parts.length;
     this.pins.lastChild.hidden = places.length < 2;
@@ -99,7 +98,6 @@ const reader = {
   paint(node, i) {
     ground(node, this.line, i);
     node.classList.toggle("found", find.marked.has(i));
-    node.classList.toggle("unsure", !this.line.sure[i]);
     node.classList.toggle("later", i >= rowsNow() && this.line.of === axis(written()) && state.step !== null);
     this.mark(node, i, this.main);
   },
