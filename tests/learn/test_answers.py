@@ -6,6 +6,7 @@ body of the function.
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -59,10 +60,22 @@ def learners_file(answer, exercise):
     return "\n\n\n".join(map(ast.unparse, code)).replace(name, exercise.function)
 
 
+# The right answer, by somebody who reads each array with torch.
+TENSORS = """{solution}
+
+import torch
+
+right = {function}
+
+def {function}(*given):
+    return right(*(torch.as_tensor(each).numpy() if hasattr(each, "__array__") else each for each in given))
+"""
+
+
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", OF_FILE)
 def test_right_answers_pass(name, tmp_path, monkeypatch, here):
-    """However they are written."""
+    """However they are written; torch reads the arrays of cases and laws."""
     chapter, exercise = OF_FILE[name]
     if missing := installed(exercise.needs):
         pytest.skip(missing)
@@ -73,8 +86,24 @@ def test_right_answers_pass(name, tmp_path, monkeypatch, here):
         for answer in [each for each in ANSWERS if each.startswith(f"{name}__")]:
             path.write_text(learners_file(answer, exercise), encoding="utf-8")
             problems[answer] = checker.checked(path).problem
+        if exercise.cases and not exercise.needs:
+            path.write_text(TENSORS.format(**vars(exercise)))
+            problems["tensors"] = checker.checked(path).problem
 
     assert {answer: problem for answer, problem in problems.items() if problem} == {}
+
+
+def test_a_law_shows_what_it_reads(tmp_path, here):
+    """At sharpness 0, the sharpness of the case does not matter."""
+    course, exercise = OF_FILE["01_lookup"]
+    path = tmp_path / exercise.file_name
+    path.write_text("def lookup(query, keys, values, sharpness):\n    return values[0]\n")
+
+    problem = checked(course, exercise, path).problem
+
+    assert problem.kind == "law" and re.findall(r"^(\w+) +=", "\n".join(problem.details), re.M) == [
+        *("query", "keys", "values"),
+    ]
 
 
 def test_every_exercise_has_a_right_answer():

@@ -22,8 +22,9 @@ def test_a_chapter_is_proved(read):
 
 
 def test_numbers_and_names():
-    """Only planned chapters are missing between the numbers, and files and exercises are named once."""
+    """Only planned chapters are missing between the numbers; files and exercises are named, and claims stated, once."""
     names = [exercise.file_name for chapter in READ for exercise in chapter.exercises]
+    names += [claim.statement for chapter in READ for claim in chapter.claims]
 
     numbers = [chapter.number for chapter in READ]
     planned = {int(found[1]) for item in ITEMS.values() if (found := re.match(r"chapter (\d+)", item.later))}

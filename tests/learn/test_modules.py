@@ -50,6 +50,13 @@ def test_listed_mistakes_can_be_seen_by_hand(exercise, tmp_path):
     assert shown
 
 
+def test_two_mistakes_in_one_module(exercise, tmp_path):
+    """Both are named: the lines that they change are different ones."""
+    code = exercise.solution.replace(" / math.sqrt(q.shape[-1])", "").replace("masked_fill(~mask", "masked_fill(mask")
+
+    assert failing(Grading(exercise), code, tmp_path)[1].mistakes == ("scale-missing", "mask-inverted")
+
+
 RETURNED = "return (out, weights) if return_weights else out"
 
 

@@ -1,5 +1,7 @@
 """Naming a mistake: it is named if it explains wrong results, never because a wrong answer is right in all cases."""
 
+import pytest
+
 from regard.learn.checking.check import checked
 from regard.learn.source import read_chapter
 
@@ -50,24 +52,18 @@ def twice(x):
 ```
 '''
 OTHER = "def twice(x):\n    return 2 * x if x.min() >= 0 else 3 * x\n"
+ABSOLUTE = "def twice(x):\n    return x + x if x[0] > 0 else -2 * x\n"
 
 
-def problem(folder, cases, code):
-    (folder / "01-twice.md").write_text(CHAPTER.replace("CASES", cases))
-    (folder / "01_twice.py").write_text(code)
-    chapter = read_chapter(folder / "01-twice.md")
-    return checked(chapter, chapter.exercises[0], folder / "01_twice.py").problem
+@pytest.mark.parametrize(
+    ("cases", "code", "kind", "mistakes"),
+    [("(1.0, 2.0)", OTHER, "law", ()), ("(1.0, -3.0)", ABSOLUTE, "law", ("absolute-value",))],
+)
+def test_a_mistake_is_named_if_a_case_shows_it(cases, code, kind, mistakes, tmp_path, here):
+    """A case below 0 does. The law alone finds other errors too."""
+    (tmp_path / "01-twice.md").write_text(CHAPTER.replace("CASES", cases))
+    (tmp_path / "01_twice.py").write_text(code)
+    chapter = read_chapter(tmp_path / "01-twice.md")
+    found = checked(chapter, chapter.exercises[0], tmp_path / "01_twice.py").problem
 
-
-def test_a_mistake_that_no_case_shows_is_not_named(tmp_path, here):
-    """Only the law finds it, and it finds other errors too."""
-    found = problem(tmp_path, "(1.0, 2.0)", OTHER)
-
-    assert found.kind == "law" and not found.mistakes and not found.cause
-
-
-def test_a_mistake_that_a_case_shows_is_named(tmp_path, here):
-    """The same chapter with a case below 0."""
-    code = "def twice(x):\n    return x + x if x[0] > 0 else -2 * x\n"
-
-    assert problem(tmp_path, "(1.0, -3.0)", code).mistakes == ("absolute-value",)
+    assert (found.kind, found.mistakes, bool(found.cause)) == (kind, mistakes, bool(mistakes))

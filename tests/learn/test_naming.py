@@ -88,7 +88,7 @@ def named(grading, *mistakes):
 def outcomes(grading, index):
     """What a wrong answer of the chapter gives in each case."""
     wrong = grading.exercise.wrong[index]
-    function = grading.defined(wrong.code, wrong.mistake)
+    function = grading.defined(wrong.code)
     return [grading.outcome(function, case) for case in grading.cases]
 
 

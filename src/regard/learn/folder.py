@@ -47,11 +47,8 @@ def until_cell_ends(code: str, exercise: str) -> str:
 
     Later exercises may define a function of the same name, or import the one of this exercise.
     """
-    cells = re.split(f"^(?={CELL})", code, flags=re.MULTILINE)
-    for number, cell in enumerate(cells, 1):
-        if cell.startswith(CELL) and cell.splitlines()[0].removeprefix(CELL).strip() == exercise:
-            return "".join(cells[:number])
-    return code
+    until = re.search(rf"^{CELL} *{exercise} *$.*?(?=^{CELL}|\Z)", code, re.M | re.S)
+    return code[: until.end()] if until else code
 
 
 def _new(path: Path, text: str) -> Path:
@@ -69,10 +66,8 @@ def put_aside(folder: Path, chapter: Chapter) -> list[Path]:
         if path.exists():
             target = folder / "old" / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}.py"
             target.parent.mkdir(exist_ok=True)
-            number = 2
             while target.exists():
-                target = target.with_name(f"{target.stem}-{number}.py")
-                number += 1
+                target = target.with_stem(f"{target.stem}-again")
             os.replace(path, target)
             moved.append(target)
     return moved

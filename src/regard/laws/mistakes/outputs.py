@@ -189,7 +189,7 @@ ROWS = (
         "masked-nan-leaks",
         "values that reach rows which do not attend to them",
         "the weights of masked keys are 0, but 0 · NaN and 0 · infinity are NaN",
-        "set the values of keys that no row attends to to 0, or skip masked pairs",
+        "in each row, replace the values of its masked keys by 0 before the product, or skip masked pairs",
         lambda arguments: replace(arguments, to_output=_plain_product),
         law=6,
     ),

@@ -64,11 +64,10 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
-    tensor = hasattr(value, "detach")
-    if (tensor or isinstance(value, np.ndarray)) and math.prod(value.shape) > LARGEST:
+    if math.prod(getattr(value, "shape", ())) > LARGEST:
         # Much larger than any right result, so that its numbers do not matter. This takes no memory.
         return np.broadcast_to(np.nan, tuple(value.shape))
-    if tensor:
+    if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = (value.double() if value.dtype.is_floating_point else value).numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:

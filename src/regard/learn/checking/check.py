@@ -71,7 +71,7 @@ class Checker:
     def _printed(self, path: Path) -> str:
         """What a file prints whose steps are all right. Raises _Stopped if one is not."""
         if not path.read_bytes().strip():
-            shows = f"regard learn {self.chapter.number} shows what belongs into it"
+            shows = f"regard learn {self.chapter.number} shows how it begins"
             raise _Stopped(Problem("runs", f"{path.name} is empty: {shows}"))
         if not self.exercise.cases and not self.exercise.tests_of:
             return ""

@@ -6,6 +6,7 @@ hold, is the result right.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import inspect
@@ -120,7 +121,7 @@ class Grading:
     def __init__(self, exercise: Exercise):
         self.exercise = exercise
         self.cases = cases_of(exercise)
-        self.right = self.defined(exercise.solution, "solution")
+        self.right = self.defined(exercise.solution)
         with printing():  # warnings of the solution are not the learner's
             results = [self._result(self.right, copy.deepcopy(case)) for case in self.cases]
         self.wanted = [plain(result) for result in results]
@@ -230,10 +231,10 @@ class Grading:
         value, error, _ = attempt(lambda: plain(self._result(function, copy.deepcopy(arguments))))
         return value if error is None else Failed(type(error).__name__, said(error))
 
-    def defined(self, code: str, where: str) -> Callable[..., Any]:
+    def defined(self, code: str) -> Callable[..., Any]:
         """The function that code of the chapter defines."""
         with printing():
-            names = executed(code, f"{where} of {self.exercise.name}", {"__name__": MODULE})
+            names = executed(code, f"code of {self.exercise.name}", {"__name__": MODULE})
         return names[self.exercise.function]
 
     def _result(self, function: Any, arguments: Case) -> Any:
@@ -254,15 +255,14 @@ class Grading:
         return names
 
     def _as_arrays(self, function: Any) -> Any:
-        """The function for laws, which compute with its results: lists and tensors become arrays where the solution has
-        arrays.
+        """The function for laws, where the solution returns arrays: lists and tensors become arrays, and each argument
+        is a copy, because torch reads no array whose rows are in reverse order.
         """
         if not self._arrays:
             return function
 
         def called(*values: Any, **named: Any) -> Any:
-            result = function(*values, **named)
-            return plain(result) if isinstance(result, (list, tuple)) or hasattr(result, "detach") else result
+            return plain(function(*copy.deepcopy(values), **copy.deepcopy(named)))
 
         return called
 
@@ -279,7 +279,8 @@ class Grading:
 
         names = self._names(self._as_arrays(self.learner), copy.deepcopy(arguments)) | {"same": same, "result": None}
         _, error, _ = attempt(lambda: executed(code, "law", names))
-        inputs = _inputs(arguments)
+        tree = ast.dump(ast.parse(code))
+        inputs = _inputs({name: value for name, value in arguments.items() if f"id='{name}'" in tree})
         if isinstance(error, Broken):
             return self.problem("law", f"it must hold that {says}", [*inputs, str(error)])
         return None if error is None else self.error(error, f"the check whether {says} fails", inputs)

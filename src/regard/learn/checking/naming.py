@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import SequenceMatcher
+from itertools import islice, permutations
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from .grading import Failed, Grading
 from .problem import Problem
 
 OBSERVING = 1.0  # seconds in which the cases are run that have not been run yet
+PAIRS = 600  # pairs of wrong answers of a chapter, of which the first case rejects nearly all
 
 Seen = Mapping[int, Any]
 
@@ -37,14 +40,14 @@ def explained(problem: Problem, grading: Grading) -> Problem:
     exercise = grading.exercise
     if all(agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()):
         return problem  # all results are right: a law alone found what is wrong
-    matching = [each.mistake for each in exercise.wrong if _does_the_same(grading, each, seen)]
+    matching = [each.mistake for each in exercise.wrong if _does_the_same(grading, each.code, seen)]
     names, alike = _by_law(grading, seen, pairs=not matching)
     if len(names) == 1:
         matching += [*names, *alike]
     matching = list(dict.fromkeys(matching))
     expected = {*exercise.mistakes, *(each.mistake for each in exercise.wrong)}
     matching = [name for name in matching if name in expected] or matching
-    mistakes = tuple(matching[:1]) or names
+    mistakes = tuple(matching[:1]) or names or _two_changes(grading, seen)
     if not mistakes:
         return problem
     named = [known_mistake(exercise, name) for name in mistakes]
@@ -77,11 +80,11 @@ def _observed(grading: Grading) -> dict[int, Any]:
     return seen
 
 
-def _does_the_same(grading: Grading, wrong: WrongAnswer, seen: Seen) -> bool:
-    """Whether a wrong answer does what the learner's code does. Errors are alike if their types are; if nothing else is
-    known of the learner's code, their messages must be equal, too.
+def _does_the_same(grading: Grading, code: str, seen: Seen) -> bool:
+    """Whether the code of a wrong answer does what the learner's code does. Errors are alike if their types are; if
+    nothing else is known of the learner's code, their messages must be equal, too.
     """
-    function = grading.defined(wrong.code, wrong.mistake)
+    function = grading.defined(code)
     silent = all(isinstance(each, Failed) for each in seen.values())
     for number, each in seen.items():
         other = grading.outcome(function, grading.cases[number])
@@ -91,6 +94,26 @@ def _does_the_same(grading: Grading, wrong: WrongAnswer, seen: Seen) -> bool:
         elif not agree(other, each, grading.digits):
             return False
     return bool(seen)
+
+
+def _two_changes(grading: Grading, seen: Seen) -> tuple[str, ...]:
+    """Two wrong answers of the chapter whose changes of the solution, both made, do what the learner's code does."""
+    for first, second in islice(permutations(grading.exercise.wrong, 2), PAIRS):
+        try:
+            if _does_the_same(grading, _merged(grading.exercise.solution, first.code, second.code), seen):
+                return first.mistake, second.mistake
+        except SyntaxError:  # the changes do not fit together
+            continue
+    return ()
+
+
+def _merged(solution: str, first: str, second: str) -> str:
+    """A wrong answer with the lines that another one has in place of lines of the solution."""
+    old, new = solution.splitlines(True), second.splitlines(True)
+    for _, start, end, begin, stop in SequenceMatcher(None, old, new).get_opcodes():
+        if start < end:
+            first = first.replace("".join(old[start:end]), "".join(new[begin:stop]))
+    return first
 
 
 LAWS = Conventions()

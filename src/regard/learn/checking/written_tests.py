@@ -49,7 +49,7 @@ class TestGrading(Grading):
     def wrong_answers(self) -> Problem | None:
         """Some test rejects each wrong answer."""
         answers = {name: self.mistaken(of_name(name)) for name in self.exercise.mistakes}
-        answers |= {each.mistake: self.defined(each.code, each.mistake) for each in self.exercise.wrong}
+        answers |= {each.mistake: self.defined(each.code) for each in self.exercise.wrong}
         accepted = [
             name
             for name, function in answers.items()
