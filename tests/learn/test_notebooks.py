@@ -113,16 +113,12 @@ def test_a_notebook_is_never_overwritten(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["04-softmax.ipynb"]
 
 
-@pytest.mark.parametrize(
-    ("only", "count", "names"),
-    [("3", "1 notebook,", ["03-scores"]), ("3-4", "2 notebooks,", ["03-scores", "04-softmax"])],
-)
-def test_the_command_that_opens_notebooks_can_be_copied(tmp_path, only, count, names):
-    """One or several; folders are made, and one with a space is quoted."""
+def test_the_command_that_opens_notebooks_can_be_copied(tmp_path):
+    """Folders are made, and one with a space is quoted."""
     folder = tmp_path / "my own" / "notes"
-    said = " ".join(done("learn", "--notebooks", folder, "--only", only).split())
-    assert count in said and "jupyter lab '" in said
-    assert sorted(path.stem for path in folder.iterdir()) == names
+    said = " ".join(done("learn", "--notebooks", folder, "--only", "3-4").split())
+    assert "2 notebooks," in said and "jupyter lab '" in said
+    assert sorted(path.stem for path in folder.iterdir()) == ["03-scores", "04-softmax"]
 
 
 def test_scripts_name_the_question_and_the_outcome(tmp_path, capsys):

@@ -163,8 +163,8 @@ holds = False
     read = chapter(tmp_path, body)
 
     assert (read.number, read.title, read.minutes) == (3, "Scores", (25,))
-    assert [type(part) for part in read.parts] == [Text, Text, Question, Reveal, Exercise, Exercise, Claim]
-    first, question, alone, claim = read.parts[1], read.part("p"), read.part("alone"), read.part("c")
+    assert [type(part) for part in read.parts] == [Text, Question, Reveal, Exercise, Exercise, Claim]
+    first, question, alone, claim = read.parts[0], read.part("p"), read.part("alone"), read.part("c")
     assert isinstance(first, Text) and "## not a heading" in first.text and "covers" not in first.text
     assert isinstance(question, Question) and question.predicts
     assert question.reveal is not None and question.reveal.needs == "torch" and isinstance(alone, Reveal)

@@ -180,8 +180,7 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     """Folder, chapter, file or question. Raises `Refused` for anything else."""
     said, reasons, folders = Said(), [], []
     if len(chosen) > 1:
-        given, expected = " ".join(chosen), "one of them"
-        reasons.append(Reason("two options that do different things", given, expected, "run one"))
+        reasons.append(Reason("two options that do different things", " ".join(chosen), "one of them", "run one"))
     if ASK in words[:2] and not chosen:
         words, question = words[: words.index(ASK)], words[words.index(ASK) + 1 :]
         said.question = " ".join(question)
@@ -193,19 +192,21 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
             said.chapter = int(word)
         elif check and word.endswith(".py"):
             said.file = Path(word)
+        elif f"--{word}" in ACTIONS:
+            fix = f"regard learn --{word}; for a folder of this name: ./{word}"
+            reasons.append(Reason("an option without its hyphens", word, f"--{word}", fix))
         else:
             folders.append(word)
     if len(folders) > 1:
-        given, expected = " ".join(folders), "one folder"
         fix = 'a question of your own: regard learn ask "…"'
-        reasons.append(Reason("more than one folder", given, expected, fix))
+        reasons.append(Reason("more than one folder", " ".join(folders), "one folder", fix))
     option = "ask" if said.question is not None else "--check FILE" if said.file is not None else "".join(chosen[:1])
     if said.chapter is not None and option in WHOLE:
-        given, expected = f"{option} with {said.chapter}", f"{option} without the number of a chapter"
-        reasons.append(Reason("the number of a chapter has no use", given, expected, "omit it"))
+        given = f"{option} with {said.chapter}"
+        reasons.append(Reason("the number of a chapter has no use", given, f"{option} without one", "omit it"))
     if folders and option in PLACELESS:
-        given, expected = f"{option} with {folders[0]}", f"{option} without a learner's folder"
-        reasons.append(Reason("a folder has no use", given, expected, "omit it"))
+        given = f"{option} with {folders[0]}"
+        reasons.append(Reason("a folder has no use", given, f"{option} without a learner's folder", "omit it"))
     if reasons:
         raise Refused("learn", reasons)
     here = Path("progress.json").is_file() and any(Path().glob("[0-9][0-9]_*.py"))

@@ -20,7 +20,7 @@ KINDS = {
 FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
 BREAK = "<!-- break -->"
 COMMENT = re.compile(r"<!--.*-->")
-HEAD = re.compile(r"\+\+\+\n(.*?)\n\+\+\+\n", re.S)
+HEAD = re.compile(r"\+\+\+\n(.*?)\n\+\+\+\n(?:\s*# [^\n]*\n)?", re.S)  # and the title, which is shown by itself
 
 
 class Problems:
@@ -52,7 +52,7 @@ class Block:
 
 
 def head(text: str, problems: Problems) -> tuple[dict[str, Any], str, int]:
-    """The fields at the beginning of a file, the rest, and the line where the rest begins."""
+    """The fields at the beginning of a file, the rest after its title, and the line where the rest begins."""
     match = HEAD.match(text)
     fields = toml(1, match[1] if match else "", problems)
     if type(fields.get("minutes")) is int:

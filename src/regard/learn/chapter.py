@@ -34,9 +34,9 @@ class Text(Part):
     after_break: bool = False
 
     @property
-    def untitled(self) -> str:
-        """The text without the title of the chapter, which is shown above it."""
-        return re.sub(r"^# .*\n", "", self.text)
+    def says(self) -> bool:
+        """Whether there is more than headings."""
+        return bool(re.search(r"^[^#\n]", self.text, re.M))
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,10 @@ class Course(Lesson):
 
     def go_on(self, number: int | None = None) -> None:
         """Goes on where the learner stopped, or with a chapter."""
-        new = not self.folder.exists()
-        if new:
+        if not self.folder.exists():
             self.screen.note(f"Your files will be in {self.folder}/. `regard learn` goes on where you stop.")
-        if new and self.own is not None:
-            self._note_own(self.own)
+            if self.own is not None:
+                self._note_own(self.own)
         try:
             self.teach(number)
         except Stopped:

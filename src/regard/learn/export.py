@@ -83,8 +83,7 @@ def _head(chapter: Chapter) -> Iterator[Cell]:
 def _cells(part: Part) -> Iterator[Cell]:
     match part:
         case Text():
-            if part.untitled.strip():  # a comment after the title ends the first part
-                yield _markdown(part.untitled)
+            yield _markdown(part.text)
         case Question():
             yield from _question(part)
         case Reveal():

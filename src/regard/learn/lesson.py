@@ -38,9 +38,7 @@ class Lesson:
         """What to do, and how to go on."""
         self.screen.heading(f"Exercise: {exercise.function}   (about {exercise.minutes} minutes)")
         self.screen.prose(exercise.task)
-        missing = installed(exercise.needs)
-        if missing:
-            self.screen.note(f"It needs PyTorch: {missing}")
+        self._is_installed("A check", exercise.needs)
         self.screen.note(
             f"Write it in {path}, then check it: {self.command} --check\n"
             "--watch instead checks at each save; --hint helps."
@@ -75,23 +73,22 @@ class Lesson:
             with changing(self.folder) as progress:
                 progress.place[key] = part.name
             self._show(chapter, part)
-        following = next((each for each in self.chapters if each.number > number), None)
+        following = next((each for each in self.chapters if each.number > number), chapter)
         with changing(self.folder) as progress:
             progress.place[key] = ""
-            progress.current = number if following is None else following.number
+            progress.current = following.number
         self.screen.right(f"This is the end of chapter {number}.")
-        if following is None:
-            self.screen.note("It is the last one so far.")
-        else:
-            self.screen.note(f"Next: chapter {following.number}, {following.title}. Go on with the same command.")
+        go_on = f"Next: chapter {following.number}, {following.title}. {self.command} goes on there."
+        self.screen.note("It is the last chapter." if following is chapter else go_on)
 
     def _show(self, chapter: Chapter, part: Part) -> None:
         match part:
             case Text():
                 if part.after_break:
                     self._break(chapter, part)
-                self.screen.prose(part.untitled)
-                self.screen.pause()
+                self.screen.prose(part.text)
+                if part.says:
+                    self.screen.pause()
             case Question():
                 self._question(part)
             case Reveal():
@@ -129,8 +126,7 @@ class Lesson:
 
     def _answered(self, question: Question) -> tuple[str, Judged]:
         """What was typed, and how it is judged; repeated until it can be read."""
-        self.screen.prose(question.ask)
-        self._choices(question)
+        self.screen.prose(f"{question.ask}\n\n{options(question)}")
         while True:
             text = self._typed(question)
             try:
@@ -143,16 +139,6 @@ class Lesson:
         if question.form != "table":
             return self.screen.answer(how)
         return "\n".join(self.screen.answer(f"{row}: {how}") for row in question.fields["rows"])
-
-    def _choices(self, question: Question) -> None:
-        fields = question.fields
-        match question.form:
-            case "choice" | "pairs":
-                self.screen.prose(options(question))
-            case "table":
-                self.screen.note(f"Columns: {', '.join(map(str, fields['columns']))}")
-            case "line":
-                self.screen.code(fields["code"].strip("\n"), numbered=True)
 
     def _said(self, question: Question, given: str, judged: Judged) -> None:
         """Whether an answer is right, and why."""

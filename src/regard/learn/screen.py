@@ -38,17 +38,17 @@ class Screen:
         self.console.print(Markdown(markdown), width=self.width)
         self.console.print()
 
-    def code(self, code: str, numbered: bool = False) -> None:
+    def code(self, code: str) -> None:
         self.console.print(
             Padding(
-                Syntax(code.strip("\n"), "python", line_numbers=numbered, background_color="default", word_wrap=True),
+                Syntax(code.strip("\n"), "python", background_color="default", word_wrap=True),
                 INDENT,
             )
         )
         self.console.print()
 
     def output(self, text: str) -> None:
-        for line in text.rstrip("\n").splitlines():
+        for line in text.splitlines():
             self.console.print(Padding(Text(line, "cyan"), INDENT))
         self.console.print()
 
@@ -65,7 +65,7 @@ class Screen:
         """What came out of a check: the problem, how to see it by hand, and the likely cause."""
         console, found = self.console, message(result, exercise)
         if found.printed:
-            console.print(Text("your code printed", "dim"))
+            self.note("your code printed")
             self.output(found.printed)
         if found.right:
             self.right(found.says)
@@ -88,7 +88,7 @@ class Screen:
     def pause(self) -> None:
         """Waits for Enter in a terminal; a pipe or a file goes on."""
         if sys.stdin.isatty() and sys.stdout.isatty():
-            self.console.print(Text("Enter goes on.", "dim"), end="")
+            self.console.print(Text("Press Enter to continue.", "dim"), end="")
             self._line()
 
     def _line(self) -> str:

@@ -136,6 +136,9 @@ def test_terminal_and_page_go_on_from_each_other(opened, folder):
     page.until("progress.place[3] === ''")
     assert stored(page, folder, lambda progress: (progress.place["3"], progress.current) == ("", 4))
     contents.appears("[data-chapter='3'] .done", "done")
+    with changing(folder) as progress:
+        progress.place["4"] = ""
+    contents.appears(".continue a", "You have finished the course. Read it again: 3. Scores")
 
 
 def test_a_question_comes_back_in_the_next_chapter(opened, folder):

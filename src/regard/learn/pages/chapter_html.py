@@ -20,9 +20,7 @@ BUTTONS = (
 
 def body(chapter: Chapter, results: Results) -> str:
     """The elements of all parts. results: what was recorded; nothing where the server runs the code on request"""
-    # A text that has nothing but the title of the chapter is left out: the page has it above.
-    empty = [part for part in chapter.parts if isinstance(part, Text) and not part.untitled.strip()]
-    return "\n".join(_part(part, results) for part in chapter.parts if part not in empty)
+    return "\n".join(_part(part, results) for part in chapter.parts)
 
 
 def data(chapter: Chapter, results: Results) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def _part(part: Part, results: Results) -> str:
     found = results.get(part.name, Recorded())
     match part:
         case Text():
-            kind, inner = "text", prose(part.untitled)
+            kind, inner = "text", prose(part.text)
         case Question():
             kind, inner = "question predict" if part.predicts else "question", _question(part, found)
         case Reveal():
@@ -181,12 +179,7 @@ def _exercise(exercise: Exercise) -> str:
 
 def figure(visual: Visual, found: Recorded) -> str:
     """A visual, which the script draws."""
-    missing = ""
-    if found.missing:
-        missing = (
-            f'<p class="note">It is not drawn, because it needs a package: '
-            f"<code>{html.escape(found.missing)}</code></p>"
-        )
+    missing = printed(found) if found.missing else ""
     return (
         f'<figure class="visual" data-visual="{visual.name}"><figcaption>{inline(visual.caption)}</figcaption>'
         f"{missing}<div></div></figure>"

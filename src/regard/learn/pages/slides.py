@@ -89,7 +89,7 @@ def slides(chapter: Chapter, results: Results) -> Iterator[Slide]:
                 titles = HEADING.findall(part.text)
                 if titles:
                     heading, formulas = titles[-1], ""
-                said += prose(part.untitled)
+                said += prose(part.text)
                 formulas += "".join(prose(each) for each in FORMULAS.findall(part.text))
                 continue
             case Question():

@@ -29,15 +29,20 @@ function showContents() {
   showNext();
 }
 
+/** Where to go on; at the end of the last chapter, what is left of others. */
 function showNext() {
-  const row = document.querySelector(`[data-chapter="${progress.current}"]`);
+  const rows = [...document.querySelectorAll("[data-chapter]")];
+  const place = ({ dataset }) => progress.place[dataset.chapter];
+  let row = rows.find(({ dataset }) => Number(dataset.chapter) === progress.current);
   if (!row) return;
-  const chapter = row.querySelector("a");
-  const place = progress.place[progress.current];
-  const begun = place !== undefined && place !== "";
+  const atEnd = place(row) === "";
+  if (atEnd) row = rows.find((each) => place(each) !== "");
+  const chapter = (row ?? rows[0]).querySelector("a");
+  const begun = row && place(row) !== undefined;
+  const words = !row ? "You have finished the course. Read it again" : atEnd ? "You are at the end. Not finished yet" : begun ? "Continue where you stopped" : "Go on";
   const link = document.querySelector(".continue a");
-  link.href = chapter.getAttribute("href") + (begun ? `#${encodeURIComponent(place)}` : "");
-  link.textContent = `${begun ? "Continue where you stopped" : "Go on"}: ${chapter.textContent}`;
+  link.href = chapter.getAttribute("href") + (begun ? `#${encodeURIComponent(place(row))}` : "");
+  link.textContent = `${words}: ${chapter.textContent}`;
 }
 
 /** A button that forgets what this browser knows of the reader. */
