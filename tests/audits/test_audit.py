@@ -96,6 +96,7 @@ def test_a_function_of_q_k_v(diagonal):
 
     assert [each.check for each in found.findings if each.severity == "fault"] == ["future-leak", "mask"] * diagonal
     assert found.healthy or found.findings[0].numbers["reach"] == 1
+    audit(torch.nn.functional.scaled_dot_product_attention, inputs=(q[:, 0], k[:, 0], v[:, 0]), checks=["finite"])
 
 
 def test_a_run_and_its_folder(tmp_path):

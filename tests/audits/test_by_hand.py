@@ -24,8 +24,6 @@ BY_HAND = {
         lambda q, k, v: sdpa(*(torch.nn.functional.normalize(part, dim=-1) for part in (q, k)), v, scale=1.0),
         None,
     ),
-    "q scaled before": (lambda q, k, v: sdpa(q / 4, k, v, scale=1.0), None),
-    "q and k scaled before": (lambda q, k, v: sdpa(q / 2, k / 2, v, scale=1.0), None),
     "q and k normed with weights": (lambda q, k, v: sdpa(weighted(q), weighted(k), v, scale=1.0), None),
     "scaled before and by the call": (lambda q, k, v: sdpa(q / 4, k, v), ("scale", "warning")),
     "no scale": (functools.partial(sdpa, scale=1.0), ("scale", "fault")),

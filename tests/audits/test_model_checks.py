@@ -356,6 +356,7 @@ def test_nan_from_fully_masked_rows_is_named():
     finding = only(audited(Twice(4, 8, fused=False), inputs))
     assert (finding.check, finding.severity) == ("padding-leak", "fault")
     assert "NaN after the softmax" in finding.cause and "torch.finfo" in finding.fix
+    assert finding.numbers["difference"] == "inf"
 
 
 def test_embeddings_are_not_generated_from():

@@ -88,18 +88,37 @@ def test_a_mask_of_the_text_beside_an_image(masked):
         assert "padding-leak" in checked(getattr(found, said)) and found.healthy == (said != "findings"), str(found)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float32])
-def test_masks_of_every_type_for_one_output(dtype):
-    """The mask keeps its type when padding is added, with padding in the given one, too."""
+REAL = torch.arange(12)[None] < 9
+# What marks padding, by the name of the argument, and what reads real tokens from it.
+KINDS = {
+    "attention_mask": (torch.where(REAL, 0.0, -1e9), lambda mask: mask == 0),
+    "padding_mask": (~REAL, lambda mask: ~mask),
+    "src_mask": (REAL[:, None, None].long(), lambda mask: mask[:, 0, 0] > 0),
+    "x_lengths": (REAL.sum(1), lambda lengths: torch.arange(12 + 5)[None] < lengths[:, None]),
+}
 
-    def first(out, mask):
-        assert mask.dtype == dtype
-        return out[:, 0]
 
-    for real in (12, 9):
-        inputs = {"x": X, "attention_mask": (torch.arange(12) < real).to(dtype)[None]}
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_masks_of_every_name_and_kind(kind):
+    """What a mask means is read from its values, and passed on in the form in which it was given; a model that ignores
+    it, or takes that of the first entry for all, is found.
+    """
+    given, read = KINDS[kind]
+    padded = Padded(2, 8, causal=False).eval()
 
-        healthy(audited(returning(first)(2, 8), inputs, None, ["padding-leak"]), "padding-leak")
+    def found(change, **more):
+        def model(x, **masks):
+            real = read(masks[kind])[:, : x.shape[1]].float()
+            out = padded(x, change(real))
+            return out, (out * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+
+        return audit(model, inputs={"x": X, kind: given, **more}, checks=["padding-leak", "batch-dependence"])
+
+    for more in ({}, {"attn_mask": torch.zeros(12, 12)}):  # then it has one length
+        healthy(found(lambda real: real, **more), "padding-leak")
+        assert checked(found(torch.ones_like, **more).findings) == {"padding-leak"}
+    if kind != "x_lengths":
+        assert checked(found(lambda real: real[:1].expand_as(real)).findings) == {"batch-dependence"}
 
 
 def test_outputs_beside_the_one_for_all_tokens():

@@ -19,7 +19,7 @@ from ..lens.look import look
 from ..lens.storage.reader import is_run
 from .checks import ModelCheck, RunCheck, names, select_model_checks, select_run_checks
 from .declarations import BY_CALLER
-from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped
+from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped, found
 from .run_checks.audited_run import AuditedRun
 from .subject import Raised, Subject
 
@@ -101,7 +101,7 @@ def audit(
     """Checks the attention of a model or of a recorded run for faults.
 
     A model runs about fifty times, in evaluation mode and without gradients, with the inputs changed between runs. A
-    difference between two runs is a fault if it exceeds 8 times the measured effect of rounding. The model and the
+    difference between two runs is a fault if it exceeds 8 times the measured effect of rounding. The model, inputs and
     random state of the caller are left unchanged. docs/reference/checks.md describes every check.
 
     Args:
@@ -261,8 +261,7 @@ def _result(check: ModelCheck, subject: Subject) -> Result:
                 "step of one token"
             )
             fix = "decode two tokens with a cache, and follow the error from there; without support, refuse use_cache"
-        where = subject.name
-        return Finding(check=check.name, severity=severity, where=where, measured=measured, cause=cause, fix=fix)
+        return found(check.name, severity, subject.name, measured, cause, fix)
 
 
 def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Result]:
@@ -270,11 +269,12 @@ def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Resu
     if not checks:
         return
     positional, keywords = subject.arguments(subject.inputs)
+    inputs = positional or keywords
     try:
         try:
-            run = look(subject.model, inputs=positional or keywords, values=True)
+            run = look(subject.model, inputs=inputs, values=True)
         except Refused:  # too large with values: the checks that need none still apply
-            run = look(subject.model, inputs=positional or keywords, values=False)
+            run = look(subject.model, inputs=inputs, values=False)
     except Refused as refused:
         yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from .finding import Result
 from .model_checks.cache import cache, position_offset
@@ -13,7 +14,7 @@ from .model_checks.padding import padding_leak
 from .model_checks.runs import batch_dependence, determinism, finite, training
 from .run_checks.arguments import bias, groups, sinks, softcap
 from .run_checks.audited_run import AuditedRun
-from .run_checks.heads import dead, duplicate, saturated, sink, uniform
+from .run_checks.heads import PATTERNS, notes
 from .run_checks.implementation import arrived, implementation
 from .run_checks.masks import alignment, mask
 from .run_checks.numbers import empty_rows, numbers, overflow
@@ -78,11 +79,7 @@ CHECKS: list[ModelCheck | RunCheck] = [
     RunCheck("weights", weights),
     RunCheck("implementation", implementation),
     RunCheck("arrived", arrived),
-    RunCheck("saturated", saturated),
-    RunCheck("uniform", uniform),
-    RunCheck("dead", dead),
-    RunCheck("duplicate", duplicate),
-    RunCheck("sink", sink),
+    *(RunCheck(name, partial(notes, name)) for name in PATTERNS),
 ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..common.text.terminal_text import printable
-from .finding import NotApplicable
+from .finding import NotApplicable, Passed
 from .subject import Outputs, Subject
 
 ALLOWED = 8  # times the measured effect of rounding; real faults are typically thousands of times larger
@@ -40,10 +40,10 @@ class Difference:
     def __str__(self) -> str:
         return f"{self.output} changes by {self.size:.2g} (threshold, from rounding: {self.allowed:.1g})"
 
-    def numbers(self) -> dict[str, Any]:
-        """The fields as plain data; infinity becomes a string, because JSON has no infinity."""
+    def numbers(self, **more: Any) -> dict[str, Any]:
+        """The fields as plain data, and further ones; infinity becomes a string, because JSON has no infinity."""
         size = self.size if math.isfinite(self.size) else str(self.size)
-        return {"output": self.output, "difference": size, "threshold": self.allowed, "rows": list(self.rows)}
+        return {"output": self.output, "difference": size, "threshold": self.allowed, "rows": list(self.rows), **more}
 
 
 def difference(subject: Subject, actual: Outputs, expected: Outputs) -> Difference:
@@ -58,6 +58,11 @@ def difference(subject: Subject, actual: Outputs, expected: Outputs) -> Differen
         raise NotApplicable("no output has the same shape in both runs")
     quick = _compare(actual, expected, subject.rounding)
     return _compare(actual, expected, subject.rare_rounding) if quick.significant else quick
+
+
+def passed(check: str, measured: str, differences: Iterable[Difference], more: str = "") -> Passed:
+    """The result of a check that compared runs and detected nothing."""
+    return Passed(check, f"{measured}: {largest(differences)}{more}")
 
 
 def largest(differences: Iterable[Difference]) -> Difference:
@@ -84,14 +89,14 @@ def _compare(actual: Outputs, expected: Outputs, rounding: Mapping[str, float]) 
     return max(differences, key=lambda each: each.size / max(each.allowed, sys.float_info.min))
 
 
-def listed(numbers: Iterable[int]) -> str:
-    """Positions in words: "3 to 7", "1, 4, 9", or the first and the last of many.
+def listed(numbers: Iterable[Any]) -> str:
+    """Numbers in words: "3 to 7", "1, 4, 9", or the first and the last of many.
 
     >>> listed([3, 4, 5, 6, 7]), listed([1, 4, 9]), listed(range(0, 40, 2))
     ('3 to 7', '1, 4, 9', '0, 2, …, 38')
     """
     every = list(numbers)
-    if len(every) > 2 and every == list(range(every[0], every[-1] + 1)):
+    if len(every) > 2 and isinstance(every[0], int) and every == [*range(every[0], every[-1] + 1)]:
         return f"{every[0]} to {every[-1]}"
     return ", ".join(map(str, every)) if len(every) <= 8 else f"{every[0]}, {every[1]}, …, {every[-1]}"
 

@@ -61,6 +61,11 @@ class Finding(BaseFinding):
         return [("measured", self.measured), *super().rows]
 
 
+def found(check: str, severity: str, where: str, measured: str, cause: str, fix: str, **more: Any) -> Finding:
+    """The finding of a check, with its severity and place, what was measured, the likely cause and a fix."""
+    return Finding(check=check, severity=severity, where=where, measured=measured, cause=cause, fix=fix, **more)
+
+
 @dataclass(frozen=True)
 class Passed:
     """A check that ran and detected nothing, and what it measured."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..common.errors import Refused, first_line, refuse
 from ..common.text.characters import clipped
-from .declarations import PADDING_MASKS, argument, causality, is_mask_or_bias, of_module, of_transformers
-from .subject import Subject, named, positions_first, seeded
+from .declarations import PADDING_MASKS, causality, is_mask_or_bias, of_module, of_positions, of_transformers
+from .subject import Subject, modules_of, named, parameters_of, positions_first, seeded
 
 # Lengths of random inputs, for an encoder or a decoder-only model, and for the decoder of an encoder–decoder model.
 # Both are prime, so that no other axis has the same length.
@@ -41,9 +42,7 @@ def from_transformers(
 
     Refused: a text without a tokenizer, and a model that runs with none of the inputs that are known for its type.
     """
-    import torch
-
-    parameters = frozenset(inspect.signature(model.forward).parameters)
+    parameters = frozenset(parameters_of(model))
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     ids = _ordinary_tokens(model, tokenizer)
     if text is not None and inputs is not None:
@@ -64,7 +63,7 @@ def from_transformers(
         )
     candidates: Iterable[dict[str, Any]] = _random_inputs(model, parameters, ids)
     if inputs is not None or text is not None:
-        given = named(inputs) if text is None else _tokenized(tokenizer, text, parameters)
+        given = named(inputs, list(parameters_of(model))) if text is None else _tokenized(tokenizer, text, parameters)
         candidates = _with_decoder(model, given, parameters, ids)
     errors: list[Exception] = []
     for candidate in candidates:
@@ -122,9 +121,8 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
 
     Refused: no tensor, no input with a single batch entry, and q and k of different lengths.
     """
-    import torch
-
-    given = named(inputs)
+    names = [name for name, each in parameters_of(module).items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    given = named(inputs, names)
     name = name or getattr(module, "__name__", type(module).__name__)
     tensors = {key: part for key, part in given.items() if isinstance(part, torch.Tensor)}
     if not tensors:
@@ -137,17 +135,20 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
         )
     if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
         module = JoinedHeads(module, tensors)
-        tensors = {"x": module.joined}
-    arguments = list(inspect.signature(getattr(module, "forward", module)).parameters)
-    called = {key: argument(key, arguments) for key in tensors}
-    masks = {key for key in tensors if is_mask_or_bias(called[key])}
-    main = [key for key, part in tensors.items() if called[key] not in PADDING_MASKS and part.ndim > 1]
+        names, tensors = ["x"], {"x": module.joined}
+    masks = {key for key in tensors if is_mask_or_bias(key)}
+    main = [key for key, part in tensors.items() if key not in PADDING_MASKS and part.ndim > 1]
     main = [key for key in main if key not in masks and not tensors[key].is_complex()] or main
     single = [key for key in main if tensors[key].shape[0] == 1]
-    sequence = next((key for key in single if called[key] == "tgt"), single[0] if single else None)
+    sequence = next((key for key in single if key == "tgt"), single[0] if single else None)
     if main and sequence is None:
         raise _several_entries(main[0], tensors[main[0]], positions_first(module))
-    mask, further = of_module(tensors, arguments, sequence)
+    length = tensors[sequence].shape[1] if sequence else 0
+    made = {key: of_positions(key, tensors[key], length) for key in masks}
+    forms = {key: each[1] for key, each in made.items() if each}
+    tensors |= {key: each[0] for key, each in made.items() if each}
+    mask, further = of_module(tensors, names, sequence)
+    pairs = masks.difference(each.name for each in (mask, *further) if each)
     replaced = [tensors[name] for name in (sequence, mask and mask.of) if name is not None]
     ids = next((found for part in replaced if (found := _other_tokens(part, module)) is not None), None)
     declared, causal_source = causality(module, causal)
@@ -160,11 +161,12 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
         sequence=sequence,
         mask=mask,
         further_masks=further,
-        of_pairs=frozenset(key for key in masks if called[key] not in PADDING_MASKS and tensors[key].ndim > 1),
+        of_pairs=frozenset(key for key in pairs if tensors[key].ndim > 1),
+        forms=forms,
         ids=ids,
         causal=declared,
         causal_source=causal_source,
-        parameters=frozenset(arguments),
+        parameters=frozenset(names),
     )
 
 
@@ -174,8 +176,6 @@ class JoinedHeads:
     """
 
     def __init__(self, function, parts: Mapping[str, Any]):
-        import torch
-
         if len({part.shape[2] for part in parts.values()}) > 1:
             raise refuse(
                 "audit",
@@ -184,7 +184,8 @@ class JoinedHeads:
                 "(1, heads, positions, depth) with the same positions",
                 "audit a self-attention call with one query for every key",
             )
-        self.function, self.names, self.heads = function, list(parts), [part.shape[1] for part in parts.values()]
+        self.function = function
+        self.names, self.heads = list(parts), [part.shape[1] for part in parts.values()]
         self.joined = torch.cat([part.transpose(1, 2).flatten(2) for part in parts.values()], -1)
         self.widths = [part.shape[1] * part.shape[3] for part in parts.values()]
 
@@ -257,8 +258,6 @@ def _random_inputs(model, parameters: frozenset[str], ids) -> Iterator[dict[str,
 
 
 def _random_tokens(ids, *shape: int):
-    import torch
-
     return ids[torch.randint(len(ids), (1, *shape), generator=torch.Generator().manual_seed(0))]
 
 
@@ -270,8 +269,6 @@ def _channels(model) -> tuple[int, ...]:
 
 def _ordinary_tokens(model, tokenizer):
     """The tokens without the special tokens of the configuration and of the tokenizer."""
-    import torch
-
     config = model.config.get_text_config()
     size = getattr(config, "vocab_size", None) or 50
     size = min(size, getattr(_embeddings(model), "num_embeddings", size))
@@ -285,14 +282,11 @@ def _other_tokens(tokens, module):
     """The tokens that replacements are drawn from: those of the input; where they are all equal, smaller ones, or those
     of the smallest table of embeddings. None for floats, and where no others are known.
     """
-    import torch
-
     if tokens.is_floating_point() or tokens.is_complex():
         return None
     known = torch.arange(2) if tokens.dtype is torch.bool else tokens.long().unique().cpu()
     if len(known) == 1:
-        parts = module.modules() if isinstance(module, torch.nn.Module) else ()
-        sizes = [part.num_embeddings for part in parts if isinstance(part, torch.nn.Embedding)]
+        sizes = [part.num_embeddings for part in modules_of(module) if isinstance(part, torch.nn.Embedding)]
         largest = int(known) or min(sizes, default=1) - 1
         first = max(largest - KNOWN, 1 if largest > 1 else 0)  # 0 is often padding
         known = torch.arange(first, max(largest + 1, first))

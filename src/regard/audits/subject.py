@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -85,7 +85,8 @@ class Subject:
     """A torch module with inputs of one batch entry, and what is known about both.
 
     inputs: tensors by name, batch first. The model is called with them, and with the constant arguments `fixed`;
-    names that are numbers are positional arguments · sequence: name of the input whose axis 1 is the positions, or
+    names that are numbers are positional arguments · forms: by name, what makes the argument that the model takes of a
+    padding mask with one entry for each position · sequence: name of the input whose axis 1 is the positions, or
     None · mask: the padding mask, or None · further_masks: padding masks of other inputs · of_pairs: names of
     inputs that have an entry for each pair of positions, such as masks · ids (N,): the tokens that replacements are
     drawn from · pad: the padding token · causal: whether each output may depend on earlier positions only; None:
@@ -102,6 +103,7 @@ class Subject:
     mask: PaddingMask | None = None
     further_masks: tuple[PaddingMask, ...] = ()
     of_pairs: frozenset[str] = frozenset()
+    forms: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     ids: Any = None
     pad: int = 0
     causal: bool | None = None
@@ -141,8 +143,12 @@ class Subject:
         return measure(lambda: self.run(self.inputs), self.outputs, runs)
 
     def arguments(self, inputs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """(positional arguments, keyword arguments) of the model."""
-        every = {**self.fixed, **inputs}
+        """(positional arguments, keyword arguments) of the model, copied because it may write into them; what is one
+        tensor stays one.
+        """
+        copies = {id(part): part.detach().clone() for part in inputs.values() if hasattr(part, "detach")}
+        every = {**self.fixed, **{name: copies.get(id(part), part) for name, part in inputs.items()}}
+        every |= {name: form(every[name]) for name, form in self.forms.items() if name in every}
         positional = sorted((name for name in every if name.isdigit()), key=int)
         return tuple(every[name] for name in positional), {
             name: part for name, part in every.items() if not name.isdigit()
@@ -205,6 +211,12 @@ class Subject:
         return {name: tuple(part.shape) for name, part in floats(self.call(inputs))}
 
     @property
+    def padding(self) -> PaddingMask:
+        """The padding mask, which has to be there."""
+        assert self.mask is not None
+        return self.mask
+
+    @property
     def masks(self) -> tuple[PaddingMask, ...]:
         """Every padding mask."""
         return (*([] if self.mask is None else [self.mask]), *self.further_masks)
@@ -231,19 +243,15 @@ class Subject:
     @functools.cached_property
     def required(self) -> frozenset[str]:
         """The arguments without which the model cannot be called."""
-        try:
-            takes = inspect.signature(self.model.forward).parameters
-        except (TypeError, ValueError):  # the model has no signature
-            return frozenset()
-        named = {name for name, each in takes.items() if each.kind is not each.VAR_KEYWORD}
-        return frozenset(name for name in named if takes[name].default is inspect.Parameter.empty)
+        takes = parameters_of(self.model).items()
+        return frozenset(name for name, each in takes if each.default is each.empty and each.kind < each.VAR_KEYWORD)
 
     def without_mask(self) -> dict[str, Any]:
         """The inputs without the padding mask; where the model requires one, it marks every position as real."""
         made = dict(self.inputs)
         if self.mask is not None and self.mask.name in made:
             given = made.pop(self.mask.name)
-            if self.mask.name in self.required or self.mask.name.isdigit():
+            if self.mask.name in self.required:
                 made[self.mask.name] = self._all_real().to(given.dtype)
         return made
 
@@ -305,19 +313,20 @@ class Subject:
 
     def padded(self, left: int = 0, right: int = 0, turn: int | None = None) -> dict[str, Any]:
         """The inputs with masked padding positions added, which contain the padding token, or random values where
-        `turn` is given.
+        `turn` is given. Where none are added, two of their own positions are masked, and only random values replace
+        what they contain.
         """
-        import torch
-
-        assert self.mask is not None
-        made = self._with_masks()
+        made = self.with_masks()
         for name in self._along:
-            part = made[name]
-            value = self._padding_values.get(name, self.pad if name == self.mask.of else 0)
-            ends = [part.new_full((1, count, *part.shape[2:]), value) for count in (left, right)]
-            if turn is not None and self._is_content(name, part):
-                ends = [self.redrawn(end, turn, part) for end in ends]
-            made[name] = torch.cat([ends[0], part, ends[1]], 1)
+            part, end = made[name], left + made[name].shape[1]
+            token = self.pad if name == self.padding.of else 0
+            padded = made[name] = part.new_full((1, end + right, *part.shape[2:]), token)
+            padded[:, left:end] = part
+            at = [*range(left), *range(end, end + right)] or self.within
+            if name in self.padding_values:
+                padded[:, at] = self.padding_values[name]
+            elif turn is not None and self._is_content(name, part):
+                padded[:, at] = self.redrawn(padded[:, at], turn, part)
         return made
 
     @functools.cached_property
@@ -325,59 +334,48 @@ class Subject:
         """Whether padding can be added: no input has an entry for each pair of positions, such as a mask (positions,
         positions), and the model accepts more positions, which a table of learned positions may not have.
         """
-        assert self.mask is not None
-        length = self.inputs[self.mask.of].shape[1]
+        length = self.inputs[self.padding.of].shape[1]
         if any(name in self.of_pairs and length in part.shape[-2:] for name, part in self.inputs.items()):
             return False
         try:
             self.run(self.padded(right=ADDED))
         except Raised:
-            self.run(self.padded_within())  # a model that raises here does not run with any padding
+            self.run(self.padded())  # a model that raises here does not run with any padding
             return False
         return True
 
-    def padded_within(self, turn: int | None = None) -> dict[str, Any]:
-        """The inputs with two of their positions masked as padding, where none can be added; these positions contain
-        random values where `turn` is given.
-        """
-        made, at = self._with_masks(), self.within
-        for name in self._along:
-            part = made[name] = made[name].clone()
-            if name in self._padding_values:
-                part[:, at] = self._padding_values[name]
-            elif turn is not None and self._is_content(name, part):
-                part[:, at] = self.redrawn(part[:, at], turn, part)
-        return made
-
     @property
     def within(self) -> list[int]:
-        """The positions that `padded_within` masks: apart, so that a narrow window sees other keys, too."""
-        assert self.mask is not None
-        length = self.inputs[self.mask.of].shape[1]
-        return [length // 3, 2 * length // 3]
+        """The positions that are masked where none are added: apart, so that a narrow window sees other keys, too."""
+        length = self.inputs[self.padding.of].shape[1]
+        return [length - 2, length - 1] if self.ends else [length // 3, 2 * length // 3]
+
+    @property
+    def ends(self) -> bool:
+        """Whether the model takes the number of real tokens, which are the first ones."""
+        return self.padding.name in self.forms and self.forms[self.padding.name](self._all_real()).ndim == 1
 
     @functools.cached_property
     def _along(self) -> frozenset[str]:
         """The inputs that have the positions that the padding mask is about, with the masks that can be added."""
-        assert self.mask is not None
-        named = _names_with(self.inputs, self.inputs[self.mask.of].shape[:2])
+        named = _names_with(self.inputs, self.inputs[self.padding.of].shape[:2])
         every = {name for name in named if not name.startswith("decoder_")} | (
-            self._with_masks().keys() - self.inputs.keys()
+            self.with_masks().keys() - self.inputs.keys()
         )
-        return frozenset(every if self.mask.along is None else every & self.mask.along)
+        return frozenset(every if self.padding.along is None else every & self.padding.along)
 
-    def _with_masks(self) -> dict[str, Any]:
+    def with_masks(self) -> dict[str, Any]:
         """The inputs with every padding mask over the same positions; those that are not given mark no padding."""
-        assert self.mask is not None
-        return {**dict.fromkeys((self.mask.name, *self.mask.others), self._all_real()), **self.inputs}
+        return {**dict.fromkeys((self.padding.name, *self.padding.others), self._all_real()), **self.inputs}
 
     def _is_content(self, name: str, part) -> bool:
         """Whether padding of an input along the mask contains values that the mask has to hide."""
-        assert self.mask is not None
-        return name == self.mask.of or (part.is_floating_point() and part.ndim > 2 and self.mask.along is not None)
+        return name == self.padding.of or (
+            part.is_floating_point() and part.ndim > 2 and self.padding.along is not None
+        )
 
     @functools.cached_property
-    def _padding_values(self) -> dict[str, bool | float]:
+    def padding_values(self) -> dict[str, bool | float]:
         """The value that marks padding, by the name of every padding mask."""
         return {name: mask.padding for mask in self.masks for name in (mask.name, *mask.others)}
 
@@ -385,14 +383,26 @@ class Subject:
         """A padding mask without padding."""
         import torch
 
-        assert self.mask is not None
-        main = self.inputs[self.mask.of]
-        return torch.full(main.shape[:2], self.mask.real, device=main.device)
+        main = self.inputs[self.padding.of]
+        return torch.full(main.shape[:2], self.padding.real, device=main.device)
 
 
 def _names_with(inputs: Mapping[str, Any], shape: tuple[int, ...]) -> set[str]:
     """The inputs whose first two axes have these sizes."""
     return {name for name, part in inputs.items() if part.ndim > 1 and part.shape[:2] == shape}
+
+
+def parameters_of(model: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of the model's forward by name; none where it has no signature, as functions of torch."""
+    try:
+        return inspect.signature(getattr(model, "forward", model)).parameters
+    except ValueError:
+        return {}
+
+
+def modules_of(model: Any) -> Iterable[Any]:
+    """The modules of a model; none of a function."""
+    return getattr(model, "modules", tuple)()
 
 
 @contextlib.contextmanager
@@ -414,17 +424,17 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def named(inputs: Any) -> dict[str, Any]:
-    """Inputs by name; those that are given in order have their numbers as names."""
+def named(inputs: Any, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Inputs by name; those that are given in order have these names, or their numbers if there are too few."""
     if isinstance(inputs, Mapping):
         return {str(name): part for name, part in inputs.items()}
     parts = inputs if isinstance(inputs, list | tuple) else [inputs]
-    return {str(number): part for number, part in enumerate(parts)}
+    return dict(zip(names if len(names) >= len(parts) else map(str, range(len(parts))), parts))
 
 
 def positions_first(model: Any) -> bool:
     """Whether layers of torch in the model read (positions, batch, width), as they do unless batch_first=True."""
-    return any(getattr(part, "batch_first", None) is False for part in getattr(model, "modules", list)())
+    return any(getattr(part, "batch_first", None) is False for part in modules_of(model))
 
 
 def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...common.text.units import counted
-from ..difference import Difference, difference, largest
-from ..finding import Finding, NotApplicable, Passed
+from ..difference import Difference, difference, passed
+from ..finding import Finding, NotApplicable, Passed, found
 from ..subject import Outputs, Raised, Subject, floats, raising, seeded
 
 STEPS = 8
@@ -27,26 +27,24 @@ def cache(subject: Subject) -> Finding | Passed:
     start = max(1, subject.length - STEPS)
     between = difference(subject, *_steps(subject, expected, start, None))
     if not between.significant:
-        return Passed(
-            "cache",
-            f"{subject.length - start} tokens, one at a time, with a cache of {start}: {between}{_untested(subject)}",
-        )
+        steps = f"{subject.length - start} tokens, one at a time, with a cache of {start}"
+        return passed("cache", steps, [between], _untested(subject))
     if "position_ids" in subject.parameters:
         for shift in (0, *SHIFTS):
             if not difference(subject, *_steps(subject, expected, start, shift)).significant:
                 return _offset(between, start, -shift, "when decoding with a cache")
     first = start + (between.row or 0)
-    return Finding(
-        check="cache",
-        severity="fault",
-        where=f"token {first}, the first of {len(between.rows)} that differ",
-        measured=f"between decoding with a cache of {counted(start, 'token')} and one forward pass, {between}",
-        cause="the cache does not contain the keys of one forward pass: only one of the two applies a sliding window, "
+    return found(
+        "cache",
+        "fault",
+        f"token {first}, the first of {len(between.rows)} that differ",
+        f"between decoding with a cache of {counted(start, 'token')} and one forward pass, {between}",
+        "the cache does not contain the keys of one forward pass: only one of the two applies a sliding window, "
         "keys are appended twice, in the wrong order or before their rotary positions, or the mask is not sliced to "
         "the length of the cache",
-        fix="compare the keys with those of one forward pass, layer by layer; until then pass use_cache=False",
+        "compare the keys with those of one forward pass, layer by layer; until then pass use_cache=False",
         row=first,
-        numbers={**between.numbers(), "start": start},
+        numbers=between.numbers(start=start),
     )
 
 
@@ -67,41 +65,31 @@ def position_offset(subject: Subject) -> Finding | Passed:
             if not difference(subject, actual, _one_pass(subject, text, shift)).significant:
                 return _offset(between, n, shift, f"when generating {way}")
         takes_positions = "position_ids" in subject.parameters
-        return Finding(
-            check="position-offset",
-            severity="fault",
-            where=f"generation {way}, from step {between.rows[0]} on",
-            measured=f"between {STEPS} tokens generated {way} and one forward pass over the same text, {between}",
-            cause=(
-                "generate passes other positions, or another mask, than one forward pass computes for itself"
-                if not left
-                else "positions count the padding, or the padding mask is lost during decoding"
-            )
+        return found(
+            "position-offset",
+            "fault",
+            f"generation {way}, from step {between.rows[0]} on",
+            f"between {STEPS} tokens generated {way} and one forward pass over the same text, {between}",
+            "generate passes other positions, another mask or other inputs than one forward pass computes for itself"
+            if not left
+            else "positions count the padding, or the padding mask is lost during decoding"
             if takes_positions
-            else "forward takes no position_ids, so positions count the padding"
-            if left
-            else "generate prepares other inputs than one forward pass",
-            fix=(
-                "compute position_ids from attention_mask (its cumulative sum − 1) in forward itself, and pass "
-                "attention_mask in every step"
-            ),
+            else "forward takes no position_ids, so positions count the padding",
+            "compute position_ids from attention_mask (its cumulative sum − 1) in forward itself, and pass "
+            "attention_mask in every step",
             row=n + between.rows[0],
-            numbers={**between.numbers(), "padding": left},
+            numbers=between.numbers(padding=left),
         )
-    return Passed(
-        "position-offset",
-        f"{STEPS} tokens generated {' and '.join(measured)}, against one forward pass: {largest(measured.values())}",
-    )
+    generated = f"{STEPS} tokens generated {' and '.join(measured)}, against one forward pass"
+    return passed("position-offset", generated, measured.values())
 
 
 def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
     """(prompt and generated tokens, without padding; the logits of every step)."""
     import torch
 
-    assert subject.mask is not None and subject.sequence is not None
-    prompt = {
-        name: part for name, part in subject.padded(left).items() if name in (subject.sequence, subject.mask.name)
-    }
+    given = subject.padded(left) if left else subject.with_masks()
+    prompt = {name: given[name] for name in (subject.sequence or "", subject.padding.name)}
     steps: list[None] = []
     counting = subject.model.register_forward_pre_hook(lambda *_: steps.append(None))
     try:
@@ -151,19 +139,19 @@ def _offset(between: Difference, start: int, shift: int, when: str) -> Finding:
     else:
         words = "if position_ids are passed, the outputs agree"
         cause = "without position_ids, forward counts positions from 0 again and ignores the length of the cache"
-    return Finding(
-        check="position-offset",
-        severity="fault" if shift else "warning",
-        where=f"from position {start} on, {when}",
-        measured=f"against one forward pass, {between}; {words}",
-        cause=cause,
-        fix="the first new token has the position past_key_values.get_seq_length(), read before the update"
+    return found(
+        "position-offset",
+        "fault" if shift else "warning",
+        f"from position {start} on, {when}",
+        f"against one forward pass, {between}; {words}",
+        cause,
+        "the first new token has the position past_key_values.get_seq_length(), read before the update"
         if shift
         else (
             "pass position_ids in every step, as generate does; in forward, count from past_key_values.get_seq_length()"
         ),
         row=start,
-        numbers={**between.numbers(), "offset": shift},
+        numbers=between.numbers(offset=shift),
     )
 
 
@@ -175,8 +163,7 @@ def _steps(subject: Subject, expected: Outputs, start: int, shift: int | None) -
     """
     import torch
 
-    assert subject.sequence is not None
-    tokens, along = subject.inputs[subject.sequence], subject.of_sequence
+    tokens, along = subject.inputs[subject.sequence or ""], subject.of_sequence
 
     def between(first: int, end: int) -> dict[str, Any]:
         """The inputs for these positions of the sequence."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..declarations import flags
-from ..difference import Difference, difference, largest, listed, not_by_chance, positions
-from ..finding import Finding, NotApplicable, Passed
+from ..difference import Difference, difference, listed, not_by_chance, passed, positions
+from ..finding import Finding, NotApplicable, Passed, found
 from ..subject import ADDED, ONE_TOKEN, Subject
 
 PROBES = 6
@@ -35,10 +35,10 @@ def future_leak(subject: Subject) -> Finding | Passed:
     measured = {way: probe(subject, inputs) for way, inputs in ways.items()}
     leaks = {way: [(t, each) for t, each in probes if each.significant] for way, probes in measured.items()}
     if not any(leaks.values()):
-        return Passed(
+        return passed(
             "future-leak",
-            f"outputs before t = {listed([t for t, _ in next(iter(measured.values()))])} do not depend on later "
-            f"tokens: {largest(each for probes in measured.values() for _, each in probes)}",
+            f"outputs before t = {listed([t for t, _ in next(iter(measured.values()))])} do not depend on later tokens",
+            (each for probes in measured.values() for _, each in probes),
         )
     way, (t, worst) = max(
         ((way, each) for way, probes in leaks.items() for each in probes), key=lambda each: each[1][1].size
@@ -46,18 +46,17 @@ def future_leak(subject: Subject) -> Finding | Passed:
     reach = max(t - min(each.rows) for probes in leaks.values() for t, each in probes)
     leaking = [way for way in leaks if leaks[way]]
     cause, fix = _reason(subject, leaking, [way for way in ways if way not in leaking], reach)
-    return Finding(
-        check="future-leak",
-        severity="fault",
-        where=f"{positions(worst.rows)}, which should not depend on tokens from position {t} on, "
-        f"{' and '.join(leaking)}",
-        measured=f"with tokens {t} to {subject.length - 1} replaced, {worst} before position {t}; "
+    return found(
+        "future-leak",
+        "fault",
+        f"{positions(worst.rows)}, which should not depend on tokens from position {t} on, {' and '.join(leaking)}",
+        f"with tokens {t} to {subject.length - 1} replaced, {worst} before position {t}; "
         f"{len(leaks[way])} of {len(measured[way])} probed positions leak, from up to {reach} "
         f"position{'s' * (reach != 1)} ahead; declared causal by {subject.causal_source}",
-        cause=cause,
-        fix=fix,
+        cause,
+        fix,
         row=max(worst.rows),
-        numbers={**worst.numbers(), "changed_from": t, "reach": reach, "ways": leaking},
+        numbers=worst.numbers(changed_from=t, reach=reach, ways=leaking),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..difference import Difference, difference, largest
-from ..finding import Finding, NotApplicable, Passed
+from ..difference import Difference, difference, passed
+from ..finding import Finding, NotApplicable, Passed, found
 from ..subject import ADDED, Raised, Subject
 
 KNOWN = ("eager", "sdpa")
@@ -24,16 +24,16 @@ def implementation_difference(subject: Subject) -> Finding | Passed:
     if len(own) != 1:
         raise NotApplicable("the model is not set to one attention implementation of transformers")
     (name,) = own
-    found = {other: _differences(subject, name, other) for other in KNOWN if other != name}
-    measured = {other: by_way for other, by_way in found.items() if by_way is not None}
+    compared = {other: _differences(subject, name, other) for other in KNOWN if other != name}
+    measured = {other: by_way for other, by_way in compared.items() if by_way is not None}
     if not measured:
         raise NotApplicable(f"the model supports {name} only")
     leaks = {
         (other, way): each for other, by_way in measured.items() for way, each in by_way.items() if each.significant
     }
     if not leaks:
-        most = largest(each for by_way in measured.values() for each in by_way.values())
-        return Passed("implementation-difference", f"{name} and {', '.join(measured)}: {most}")
+        every = [each for by_way in measured.values() for each in by_way.values()]
+        return passed("implementation-difference", f"{name} and {', '.join(measured)}", every)
     (other, _), worst = max(leaks.items(), key=lambda each: each[1].size)
     ways = [way for known, way in leaks if known == other]
     if ways == ["with padding"]:
@@ -45,16 +45,16 @@ def implementation_difference(subject: Subject) -> Finding | Passed:
         )
     else:
         cause = "one of the two implementations drops an argument: mask, scale, position bias, softcap or sinks"
-    return Finding(
-        check="implementation-difference",
-        severity="fault",
-        where=f"{worst.output}, {' and '.join(ways)}",
-        measured=f"between {name} and {other}, {worst}",
-        cause=cause,
-        fix=f"audit the model with model.set_attn_implementation({other!r}) and with {name!r}: the other checks "
+    return found(
+        "implementation-difference",
+        "fault",
+        f"{worst.output}, {' and '.join(ways)}",
+        f"between {name} and {other}, {worst}",
+        cause,
+        f"audit the model with model.set_attn_implementation({other!r}) and with {name!r}: the other checks "
         "show which one is wrong",
         row=worst.row,
-        numbers={**worst.numbers(), "other": other, "ways": ways},
+        numbers=worst.numbers(other=other, ways=ways),
     )
 
 

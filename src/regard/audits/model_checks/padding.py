@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..difference import Difference, difference, largest, not_by_chance, positions
-from ..finding import Finding, NotApplicable, Passed
+from ..difference import Difference, difference, largest, not_by_chance, passed, positions
+from ..finding import Finding, NotApplicable, Passed, found
 from ..subject import ADDED, ONE_TOKEN, Outputs, Subject
 
+WITHIN = "padding among the tokens"
 FEW = 4  # positions, of which two are masked, neither the first nor the last
 
 
@@ -24,45 +25,50 @@ def padding_leak(subject: Subject) -> Finding | Passed:
     """
     if subject.mask is None:
         raise NotApplicable("no input is known to be a padding mask; if the model takes one, pass it")
-    if not subject.can_change(subject.mask.of):
-        raise NotApplicable(ONE_TOKEN)
-    if not subject.can_be_padded and subject.inputs[subject.mask.of].shape[1] < FEW:
-        raise NotApplicable(f"padding cannot be added, and fewer than {FEW} positions are too few to mask two")
-    rows = subject.rows(subject.outputs)
-    # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
-    # which random padding may contain: CLIP.
-    for_all = {} if rows and subject.is_transformers else subject.for_all(subject.outputs)
     results: list[Finding | Passed] = []
-    reason = NotApplicable("no output has a row for each position, or is for all positions")
-    for part, outputs in ((False, rows), (True, for_all)):
+    reasons: list[NotApplicable] = []
+    for for_all in (False, True):
         try:
-            results += [_result(subject, for_all=part)] if outputs else []
+            results.append(_result(subject, for_all))
         except NotApplicable as error:
-            reason = error
+            reasons.append(error)
     if not results:
-        raise reason
+        raise reasons[0]
     return next((each for each in results if isinstance(each, Finding)), results[0])
 
 
 def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     """The result for the outputs with a row for each position, or for those that are for all positions."""
+    mask = subject.padding
+    if not subject.can_change(mask.of):
+        raise NotApplicable(ONE_TOKEN)
+    if not subject.can_be_padded and subject.inputs[mask.of].shape[1] < FEW:
+        raise NotApplicable(f"padding cannot be added, and fewer than {FEW} positions are too few to mask two")
+    rows = subject.rows(subject.outputs)
+    # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
+    # which random padding may contain: CLIP.
+    skipped = rows and subject.is_transformers
+    if not (rows if not for_all else {} if skipped else subject.for_all(subject.outputs)):
+        raise NotApplicable("no output has a row for each position, or is for all positions")
     if for_all:
         subject = _unpadded(subject)
-    mask = subject.mask
-    assert mask is not None
     same = mask.of == subject.sequence
     expected = _real_outputs(subject, subject.inputs, slice(None), for_all)
-    measured = {} if subject.can_be_padded else _within(subject, for_all)
+    measured: dict[str, Difference] = {}
     moved: Difference | None = None  # by left padding, in a model that takes no position_ids
     broken: list[str] = []  # the sides on which padding makes outputs NaN
-    for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
-        real = slice(left, left + subject.length) if same else slice(None)
+    for side, left, right, more in _sides(subject, same):
+        real: slice | list[int] = slice(left, left + subject.length) if same else slice(None)
+        if same and side == WITHIN:
+            real = [at for at in range(subject.length) if at not in subject.within]
         padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real, for_all)
         if f"the content of {side}" not in measured:
             others = [
                 _real_outputs(subject, {**subject.padded(left, right, turn), **more}, real, for_all) for turn in (0, 10)
             ]
             measured[f"the content of {side}"] = not_by_chance(difference(subject, other, padded) for other in others)
+        if side == WITHIN:  # masking the model's own positions changes the others rightly
+            continue
         between = difference(subject, padded, expected)
         if any(bool(part.isnan().any()) for part in padded.values()) and side not in broken:
             broken.append(side)
@@ -73,24 +79,21 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
             measured[side] = between  # with or without position_ids, whichever the model is designed for
     leaks = {way: each for way, each in measured.items() if each.significant}
     if not leaks and moved is not None and moved.significant and subject.causal and not for_all:
-        return Finding(
-            check="padding-leak",
-            severity="warning",
-            where=positions(moved.rows),
-            measured=f"{ADDED} padding positions before the tokens, masked by {mask.name}: {moved}; what they contain "
+        return found(
+            "padding-leak",
+            "warning",
+            positions(moved.rows),
+            f"{ADDED} padding positions before the tokens, masked by {mask.name}: {moved}; what they contain "
             "changes nothing",
-            cause=f"positions count the padding: they are not derived from {mask.name}, and forward takes no "
-            "position_ids",
-            fix=f"compute positions from {mask.name} (its cumulative sum − 1), or pad on the right only",
+            f"positions count the padding: they are not derived from {mask.name}, and forward takes no position_ids",
+            f"compute positions from {mask.name} (its cumulative sum − 1), or pad on the right only",
             row=moved.row,
-            numbers={**moved.numbers(), "ways": ["left padding"]},
+            numbers=moved.numbers(ways=["left padding"]),
         )
     if not leaks or (for_all and _one_side_is_clean(leaks, measured)):
         shown = {way: each for way, each in measured.items() if way not in leaks}
-        text = f"{', '.join(shown)}: {largest(shown.values())}"
-        if leaks:
-            text += f"; with {', '.join(leaks)} it changes, which is right if it is taken from the position at that end"
-        return Passed("padding-leak", text)
+        ends = f"; with {', '.join(leaks)} it changes, which is right if it is taken from the position at that end"
+        return passed("padding-leak", ", ".join(shown), shown.values(), ends if leaks else "")
     content = [each for way, each in leaks.items() if way.startswith("the content")]
     worst = largest(content or leaks.values())
     near = same and not for_all and len(worst.rows) < subject.length // 2
@@ -109,40 +112,34 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
             "convolution, or embeddings of neighbors"
         )
         fix = "set the vectors of padding to 0 before every layer, other than attention, that mixes positions"
-    elif content and for_all:
-        cause = f"{mask.name} does not reach the attention or the pooling, or it is inverted"
-        fix = f"pass {mask.name} to every layer and exclude padding from pooling; {mask.real} has to mean a real token"
     elif content:
-        cause = f"{mask.name} does not reach the attention, or it is inverted"
-        fix = f"pass {mask.name} to every layer, and check that {mask.real} means a real token"
+        cause = f"{mask.name} does not reach the attention{' or the pooling' * for_all}, or it is inverted"
+        fix = f"pass {mask.name} to every layer and exclude padding from pooling; {mask.real} has to mean a real token"
     else:
         cause = (
             "the content of padding is masked, but its presence changes the result: positions that count padding, "
             "pooling or a mean over all positions, or a causal mask that is applied only if there is padding"
         )
         fix = "count positions over real tokens only, and exclude padding from every sum"
-    return Finding(
-        check="padding-leak",
-        severity="fault",
-        where=worst.output if for_all else positions(worst.rows),
-        measured=(
-            f"{ADDED if subject.can_be_padded else 2} padding positions, masked by {mask.name}: "
-            f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}"
-        ),
-        cause=cause,
-        fix=fix,
+    return found(
+        "padding-leak",
+        "fault",
+        worst.output if for_all else positions(worst.rows),
+        f"{ADDED if subject.can_be_padded else 2} padding positions, masked by {mask.name}: "
+        f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}",
+        cause,
+        fix,
         row=None if for_all else worst.row,
-        numbers={**worst.numbers(), "ways": list(leaks)},
+        numbers=worst.numbers(ways=list(leaks)),
     )
 
 
 def _real_outputs(subject: Subject, inputs: Mapping[str, Any], rows: slice | list[int], for_all: bool) -> Outputs:
     """The outputs of the real tokens, or those for all of them."""
-    assert subject.sequence is not None
     outputs = subject.run(inputs)
     if for_all:
         return subject.for_all(outputs)
-    length = inputs[subject.sequence].shape[1]
+    length = inputs[subject.sequence or ""].shape[1]
     return {name: part[:, rows] for name, part in subject.rows(outputs, length).items()}
 
 
@@ -176,24 +173,17 @@ def _one_side_is_clean(leaks: Collection[str], measured: Collection[str]) -> boo
     return any(side in measured or contents & set(leaks) for side in clean)
 
 
-def _within(subject: Subject, for_all: bool) -> dict[str, Difference]:
-    """The effect of the content of positions that are masked as padding, where none can be added."""
-    real: slice | list[int] = slice(None)
-    if subject.mask is not None and subject.mask.of == subject.sequence:
-        real = [at for at in range(subject.length) if at not in subject.within]
-    masked, *others = (_real_outputs(subject, subject.padded_within(turn), real, for_all) for turn in (None, 0, 10))
-    between = not_by_chance(difference(subject, other, masked) for other in others)
-    return {"the content of padding among the tokens": between}
-
-
 def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
     """(name, positions before, positions after, more inputs); left padding with the position_ids that `generate`
-    passes, and without.
+    passes, and without. Where none can be added, the model's own positions are masked.
     """
     import torch
 
+    if not subject.can_be_padded:
+        yield WITHIN, 0, 0, {}
+        return
     yield "right padding", 0, ADDED, {}
-    if not same:
+    if not same or subject.ends:
         return
     if "position_ids" in subject.parameters.difference(subject.inputs) and subject.sequence is not None:
         counted = torch.cat([torch.zeros(ADDED, dtype=torch.long), torch.arange(subject.length)])[None]

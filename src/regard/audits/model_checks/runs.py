@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..difference import difference, largest
-from ..finding import Finding, NotApplicable, Passed
-from ..subject import ONE_TOKEN, Outputs, Subject, floats, positions_first
+from ..difference import difference, largest, passed
+from ..finding import Finding, NotApplicable, Passed, found
+from ..subject import ONE_TOKEN, Outputs, Subject, floats, modules_of, positions_first
 
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
@@ -20,16 +20,14 @@ def training(subject: Subject) -> Finding | Passed:
         return Passed("training-mode", "no module is in training mode")
     acts = [f"{len(drops)} with dropout ({', '.join(f'{p:g}' for p in sorted(set(drops.values())))})"] if drops else []
     acts += [f"{len(norms)} with batch statistics"] if norms else []
-    return Finding(
-        check="training-mode",
-        severity="fault" if acts else "note",
-        where=next(iter([*drops, *norms, *modes])) or "the model",
-        measured=(
-            f"{len(modes)} modules are in training mode: "
-            f"{' and '.join(acts) or 'none of them has dropout or batch statistics'}"
-        ),
-        cause="model.eval() was not called, or model.train() was called after it",
-        fix="call model.eval()",
+    return found(
+        "training-mode",
+        "fault" if acts else "note",
+        next(iter([*drops, *norms, *modes])) or "the model",
+        f"{len(modes)} modules are in training mode: "
+        f"{' and '.join(acts) or 'none of them has dropout or batch statistics'}",
+        "model.eval() was not called, or model.train() was called after it",
+        "call model.eval()",
         numbers={"modules": len(modes), "dropout": len(drops), "batch_norm": len(norms)},
     )
 
@@ -39,16 +37,14 @@ def determinism(subject: Subject) -> Finding | Passed:
     between = difference(subject, subject.run(subject.inputs, seed=1), subject.run(subject.inputs, seed=2))
     if not between.significant:
         return Passed("determinism", "two runs " + ("are bit-identical" if not between.size else f"agree: {between}"))
-    return Finding(
-        check="determinism",
-        severity="fault",
-        where=between.output,
-        measured=f"between two runs with the same inputs, {between}",
-        cause=(
-            "random numbers in evaluation mode: torch.nn.functional.dropout without "
-            "training=self.training, noise, or random keys"
-        ),
-        fix="pass training=self.training to dropout; draw random numbers in training mode only",
+    return found(
+        "determinism",
+        "fault",
+        between.output,
+        f"between two runs with the same inputs, {between}",
+        "random numbers in evaluation mode: torch.nn.functional.dropout without "
+        "training=self.training, noise, or random keys",
+        "pass training=self.training to dropout; draw random numbers in training mode only",
         numbers=between.numbers(),
     )
 
@@ -58,26 +54,21 @@ def finite(subject: Subject) -> Finding | Passed:
     import torch
 
     outputs = dict(floats(subject.call(subject.inputs)))  # those of padding included: NaN there spreads in training
-    counts = {name: int((~torch.isfinite(part)).sum()) for name, part in outputs.items()}
-    counts = {name: count for name, count in counts.items() if count}
-    if not counts:
+    broken = {name: at for name, part in outputs.items() if len(at := (~torch.isfinite(part)).nonzero())}
+    if not broken:
         return Passed("finite", f"every value of {', '.join(outputs)} is finite")
-    name, count = next(iter(counts.items()))
-    part = outputs[name]
-    first = (~torch.isfinite(part)).nonzero()[0].tolist()
-    words = " and ".join(
-        word for word, some in (("NaN", torch.isnan(part)), ("infinity", torch.isinf(part))) if bool(some.any())
-    )
+    name, at = next(iter(broken.items()))
+    part, first, count = outputs[name], at[0].tolist(), len(at)
     source = _source(subject)
-    return Finding(
-        check="finite",
-        severity="fault",
-        where=f"{name}, first at index {first}",
-        measured=f"{words} in {count:,} of {part.numel():,} values (threshold: 0)",
-        cause=f"{source} is the first module with finite inputs and a non-finite output"
+    return found(
+        "finite",
+        "fault",
+        f"{name}, first at index {first}",
+        f"{count:,} of {part.numel():,} values are NaN or infinite (threshold: 0)",
+        f"{source} is the first module with finite inputs and a non-finite output"
         if source
         else "no module turns finite inputs into non-finite outputs: a weight or an input is not finite",
-        fix="check that module for a division by 0, a fully masked row, or scores beyond the range of the dtype "
+        "check that module for a division by 0, a fully masked row, or scores beyond the range of the dtype "
         f"({str(part.dtype).removeprefix('torch.')})"
         if source
         else "check weights and inputs: torch.isfinite(parameter).all()",
@@ -101,9 +92,7 @@ def _source(subject: Subject) -> str | None:
         if finite_inputs and not all(bool(torch.isfinite(part).all()) for _, part in floats(output)):
             sources.append(f"{names[id(module)] or 'the model'} ({type(module).__name__})")
 
-    hooks = [
-        module.register_forward_hook(observe, with_kwargs=True) for module in getattr(subject.model, "modules", list)()
-    ]
+    hooks = [module.register_forward_hook(observe, with_kwargs=True) for module in modules_of(subject.model)]
     try:
         subject.run(subject.inputs)
     finally:
@@ -126,45 +115,51 @@ def batch_dependence(subject: Subject) -> Finding | Passed:
     }
     if not alone:
         raise NotApplicable("no output has a batch axis")
-    firsts = [{name: batch[name][:1] for name in alone} for batch in batches]
+    own = [{name: batch[name][1:2] for name in alone} for batch in batches]
     ways = {
-        "in a batch with two others": difference(subject, firsts[0], alone),
-        "when the others change": difference(subject, firsts[1], firsts[0]),
+        "in a batch with two others": difference(subject, own[0], alone),
+        "when the others change": difference(subject, own[1], own[0]),
     }
     leaks = {way: each for way, each in ways.items() if each.significant}
     if not leaks:
-        return Passed("batch-dependence", f"one entry alone and in a batch: {largest(ways.values())}")
+        return passed("batch-dependence", "one entry alone and in a batch", ways.values())
     worst = largest(leaks.values())
     cause = "the result depends on the batch size: a mean over the batch, or code that takes a length from axis 0"
     fix = "normalize over features only; check every view and transpose that involves the batch and head axes"
     if "when the others change" in leaks:
         cause = (
             "statistics over the batch (batch norm, or a norm over the wrong axis), a reshape that mixes axes 0 and 1, "
-            "or mixture-of-experts routing with limited capacity"
+            "mixture-of-experts routing with limited capacity, or a padding mask that is taken from another entry or "
+            "repeated over the heads in the wrong order"
         )
     if "when the others change" in leaks and positions_first(subject.model):
         cause = (
             f"a torch layer with batch_first=False that reads (batch, positions, …) as (positions, batch, …); {cause}"
         )
         fix = f"create torch's layers with batch_first=True, or transpose their input and output; {fix}"
-    return Finding(
-        check="batch-dependence",
-        severity="fault",
-        where=f"{worst.output} of entry 0",
-        measured="; ".join(f"{way}, {each}" for way, each in leaks.items()),
-        cause=cause,
-        fix=fix,
-        numbers={**worst.numbers(), "ways": list(leaks)},
+    return found(
+        "batch-dependence",
+        "fault",
+        f"{worst.output} of one entry",
+        "; ".join(f"{way}, {each}" for way, each in leaks.items()),
+        cause,
+        fix,
+        numbers=worst.numbers(ways=list(leaks)),
     )
 
 
 def _batch(subject: Subject, turn: int) -> Outputs:
-    """The outputs for three entries: the given one, and two with random values of the same shape."""
+    """The outputs for three entries: the given one between two with random values of the same shape. In later turns the
+    given padding masks hide two positions of the others.
+    """
     import torch
 
     made: dict[str, Any] = {}
     for name, part in subject.inputs.items():
         content = part.is_floating_point() or name in (subject.sequence, subject.mask and subject.mask.of)
-        others = [subject.redrawn(part, turn + more) if content else part for more in (1, 2)]
-        made[name] = torch.cat([part, *others])
+        masks = name in subject.padding_values
+        others = [subject.redrawn(part, turn + more) if content and not masks else part.clone() for more in (1, 2)]
+        for other in others if masks and turn else ():
+            other[:, subject.within] = subject.padding_values[name]
+        made[name] = torch.cat([others[0], part, others[1]])
     return subject.run(made)

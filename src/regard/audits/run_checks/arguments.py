@@ -34,12 +34,12 @@ def groups(audited: AuditedCall) -> Finding | bool:
         return "interleaved" in order.values()
     which = " and ".join(wrong)
     return audited.finding(
-        check="groups",
-        severity="fault",
-        measured=f"the {which} of heads h and h + {G} are bit-identical, those of heads 0 and 1 are not; "
+        "groups",
+        "fault",
+        f"the {which} of heads h and h + {G} are bit-identical, those of heads 0 and 1 are not; "
         f"the layer declares {G} key/value heads for {H} query heads",
-        cause=f"{which} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)",
-        fix=f"use repeat_interleave for {which}: query head h uses key/value head h // (H / G)",
+        f"{which} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)",
+        f"use repeat_interleave for {which}: query head h uses key/value head h // (H / G)",
         numbers={"groups": G, "heads": H, "arrays": wrong},
     )
 
@@ -96,12 +96,12 @@ def bias(audited: AuditedCall) -> Finding | bool:
     if call.score is not None or len(biased) < len(others) or _carries_scores(alike):
         return True
     return audited.finding(
-        check="bias",
-        severity="warning",
-        measured=f"a bias is added to the scores of the {len(biased)} other calls of layers of the same type, but not "
+        "bias",
+        "warning",
+        f"a bias is added to the scores of the {len(biased)} other calls of layers of the same type, but not "
         "to the scores of this call (threshold: all of the others)",
-        cause="the position bias is not passed to this layer",
-        fix="pass the position bias of the first layer to all layers",
+        "the position bias is not passed to this layer",
+        "pass the position bias of the first layer to all layers",
     )
 
 
@@ -126,12 +126,12 @@ def _missing(audited: AuditedCall, right: Call, *, name: str, what: str, fix: st
         return True
     later = name == "sinks" and "written out" in str(call.notes.get("kind"))
     return audited.finding(
-        check=name,
-        severity="note" if later else "fault",
-        measured=f"the layer declares {what}, but the attention call has none"
+        name,
+        "note" if later else "fault",
+        f"the layer declares {what}, but the attention call has none"
         + (", and its output is the one without" if matches(call) else ""),
-        cause="the model applies them after the weighted sum of the values, or not at all"
+        "the model applies them after the weighted sum of the values, or not at all"
         if later
         else "the argument does not reach the attention implementation",
-        fix=fix,
+        fix,
     )

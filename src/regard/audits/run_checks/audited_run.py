@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 from ...common.arrays import read_array
 from ...common.module_settings import LayerSettings, layer_settings, setting
 from ...lens import Call, Run
-from ..finding import Finding, Passed, Result, Skipped
+from ..difference import listed
+from ..finding import Finding, Passed, Result, Skipped, found
 from .observed_call import Diagnosis, diagnose
 
-SHOWN = 8
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
 
 
@@ -75,7 +75,18 @@ class AuditedCall:
         """Whether the layer or the model has a configuration."""
         return any(setting(owner, "config") is not None for owner in (self.layer, self.of.module))
 
-    def finding(self, heads: Sequence[int] = (), row: int | None = None, **fields: Any) -> Finding:
+    def finding(
+        self,
+        check: str,
+        severity: str,
+        measured: str,
+        cause: str,
+        fix: str,
+        *,
+        heads: Sequence[int] = (),
+        row: int | None = None,
+        numbers: Mapping[str, Any] | None = None,
+    ) -> Finding:
         """A finding about the call, or about some of its heads and the first row where it shows.
 
         Its place is in words, such as "call 3 (layers.1.self_attn), head 0, row 17".
@@ -85,17 +96,8 @@ class AuditedCall:
             words.append(f"head{'s' if len(heads) > 1 else ''} {listed(heads)}")
         where = ", ".join([*words, *([] if row is None else [f"row {row}"])])
         head = heads[0] if len(heads) == 1 else None
-        return Finding(where=where, call=self.number, head=head, row=row, **fields)
-
-
-def listed(things: Sequence) -> str:
-    """The first 8 entries, and the number of the others.
-
-    >>> listed(range(12))
-    '0, 1, 2, 3, 4, 5, 6, 7 and 4 more'
-    """
-    more = len(things) - SHOWN
-    return ", ".join(map(str, things[:SHOWN])) + (f" and {more} more" if more > 0 else "")
+        more = {"call": self.number, "head": head, "row": row, "numbers": numbers or {}}
+        return found(check, severity, where, measured, cause, fix, **more)
 
 
 def concluded(check: str, findings: Iterable[Finding], read: int, measured: str, reason: str) -> Iterator[Result]:

@@ -5,15 +5,16 @@ trained, have such heads too, so all findings are notes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...common.text.units import counted
 from ...lens import Call
+from ..difference import listed
 from ..finding import Result
-from .audited_run import AuditedRun, concluded, listed
+from .audited_run import AuditedRun, concluded
 from .observed_call import roundoff, rows_to_read
 
 SEVERAL = 8  # keys that a row must attend to for its pattern to count
@@ -35,60 +36,24 @@ class HeadPattern(NamedTuple):
     numbers: dict[str, Any]
 
 
-def saturated(run: AuditedRun) -> Iterator[Result]:
-    """Heads whose softmax selects a single key, because scores are large: their gradients vanish. Heads that select by
-    position, such as the previous token, are clean on purpose and do not count.
-    """
-    yield from _notes("saturated", run, _saturated, "no head gives all its weight to a single key in most rows")
-
-
-def uniform(run: AuditedRun) -> Iterator[Result]:
-    """Heads whose weights are nearly equal over all visible keys: they compute a mean."""
-    yield from _notes("uniform", run, _uniform, "no head has nearly equal weights in all its rows")
-
-
-def dead(run: AuditedRun) -> Iterator[Result]:
-    """Heads whose output is 0, or far smaller than that of the others."""
-    skipped = "no output was recorded, or none is finite"
-    yield from _notes("dead", run, _dead, "every head contributes to the output", skipped)
-
-
-def sink(run: AuditedRun) -> Iterator[Result]:
-    """Heads that put most of their weight on the first key or on special tokens."""
-
-    def pattern(call: Call) -> HeadPattern | None:
-        return _sink(call, np.array(run.run.axes[call.keys].special))
-
-    yield from _notes("sink", run, pattern, "no head puts most of its weight on the first key or on special tokens")
-
-
-def duplicate(run: AuditedRun) -> Iterator[Result]:
-    """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
-    yield from _notes("duplicate", run, _duplicate, "all patterns differ")
-
-
-def _notes(
-    check: str,
-    run: AuditedRun,
-    pattern: Callable[[Call], HeadPattern | None],
-    passed: str,
-    skipped: str = f"no row attends to {SEVERAL} keys or more",
-) -> Iterator[Result]:
-    """One note per call, for all its heads with the property."""
+def notes(check: str, run: AuditedRun) -> Iterator[Result]:
+    """One note per call, for all its heads with the property of the check."""
+    pattern, passed = PATTERNS[check]
+    skipped = f"no row attends to {SEVERAL} keys or more, or no finite output was recorded"
     read, findings = 0, []
     for audited in run.calls:
-        match = pattern(audited.call)
+        match = pattern(run, audited.call)
         read += match is not None
         if match is not None and match.heads:
             heads = match.heads
             findings.append(
                 audited.finding(
-                    heads,
-                    check=check,
-                    severity="note",
-                    measured=match.measured,
-                    cause=match.cause,
-                    fix=match.fix,
+                    check,
+                    "note",
+                    match.measured,
+                    match.cause,
+                    match.fix,
+                    heads=heads,
                     numbers={"heads": heads, **match.numbers},
                 )
             )
@@ -107,7 +72,10 @@ def _mean(call: Call, name: str, rows: np.ndarray) -> np.ndarray:
     return np.where(rows, call.rows[name], 0).sum(1, dtype=np.float64) / np.maximum(rows.sum(1), 1)
 
 
-def _saturated(call: Call) -> HeadPattern | None:
+def _saturated(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads whose softmax selects a single key, because scores are large: their gradients vanish. Heads that select by
+    position, such as the previous token, are clean on purpose and do not count.
+    """
     rows = _rows_with_several_keys(call)
     if rows is None or call.given is not None:  # without scores the cause is unknown
         return None
@@ -137,7 +105,8 @@ def _by_position(call: Call, head: int) -> bool:
     return bool((distance == np.bincount(distance - distance.min()).argmax() + distance.min()).mean() > MOST)
 
 
-def _uniform(call: Call) -> HeadPattern | None:
+def _uniform(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads whose weights are nearly equal over all visible keys: they compute a mean."""
     rows = _rows_with_several_keys(call)
     if rows is None:
         return None
@@ -152,7 +121,8 @@ def _uniform(call: Call) -> HeadPattern | None:
     )
 
 
-def _dead(call: Call) -> HeadPattern | None:
+def _dead(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads whose output is 0, or far smaller than that of the others."""
     if call.out is None or 0 in call.shape:
         return None
     size = np.array([np.abs(np.asarray(out, np.float64)).max() for out in call.out])
@@ -169,7 +139,9 @@ def _dead(call: Call) -> HeadPattern | None:
     )
 
 
-def _sink(call: Call, special: np.ndarray) -> HeadPattern | None:
+def _sink(run: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads that put most of their weight on the first key or on special tokens."""
+    special = np.array(run.run.axes[call.keys].special)
     rows = _rows_with_several_keys(call)
     if rows is None:
         return None
@@ -188,7 +160,8 @@ def _sink(call: Call, special: np.ndarray) -> HeadPattern | None:
     )
 
 
-def _duplicate(call: Call) -> HeadPattern | None:
+def _duplicate(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
     rows = _rows_with_several_keys(call)
     if rows is None:
         return None
@@ -221,3 +194,13 @@ def _duplicate(call: Call) -> HeadPattern | None:
         "no fix is needed; one head of each pair can be merged into the other",
         {"pairs": [list(pair) for pair in pairs]},
     )
+
+
+# The property of a head by the name of its check, and what is said where no head has it.
+PATTERNS = {
+    "saturated": (_saturated, "no head gives all its weight to a single key in most rows"),
+    "uniform": (_uniform, "no head has nearly equal weights in all its rows"),
+    "dead": (_dead, "every head contributes to the output"),
+    "duplicate": (_duplicate, "all patterns differ"),
+    "sink": (_sink, "no head puts most of its weight on the first key or on special tokens"),
+}

@@ -7,8 +7,9 @@ from inspect import isroutine
 
 from ...common.module_settings import path_pattern
 from ...common.text.units import counted
-from ..finding import Finding, Passed, Result, Skipped
-from .audited_run import AuditedRun, concluded, listed
+from ..difference import listed
+from ..finding import Passed, Result, Skipped, found
+from .audited_run import AuditedRun, concluded
 
 # Words in the recorded kind of a call, by the attention implementation of transformers that makes such calls.
 KINDS = {"eager": ("written out",), "sdpa": ("sdpa",), "flex_attention": ("flex",), "regard": ("regard",)}
@@ -29,11 +30,11 @@ def implementation(run: AuditedRun) -> Iterator[Result]:
         if not any(word in kind.lower() for word in KINDS[configured]):
             findings.append(
                 audited.finding(
-                    check="implementation",
-                    severity="note",
-                    measured=f"the layer is configured with {configured!r}, but {kind} ran (threshold: they agree)",
-                    cause="the layer computes its attention itself and ignores the setting",
-                    fix="no fix is needed if the numbers are right; a setting such as a faster kernel has no effect",
+                    "implementation",
+                    "note",
+                    f"the layer is configured with {configured!r}, but {kind} ran (threshold: they agree)",
+                    "the layer computes its attention itself and ignores the setting",
+                    "no fix is needed if the numbers are right; a setting such as a faster kernel has no effect",
                     numbers={"configured": configured, "ran": kind},
                 )
             )
@@ -63,19 +64,15 @@ def arrived(run: AuditedRun) -> Iterator[Result]:
             f"calls of {counted(len(recorded), 'layer')} recorded; no other layer has this type and these settings",
         )
         return
-    yield Finding(
-        check="arrived",
-        severity="warning",
-        where=f"layers {listed(silent)}",
-        measured=(
-            f"no attention call of {counted(len(silent), 'layer')} was recorded, but calls of "
-            f"{counted(len(recorded), 'other layer')} of the same type and settings were (threshold: 0)"
-        ),
-        cause=(
-            "the layers were skipped, or compute their attention in a way that cannot be recorded (a compiled graph, a "
-            "custom kernel)"
-        ),
-        fix="run without torch.compile; for a transformers model, set one attention implementation for all layers",
+    yield found(
+        "arrived",
+        "warning",
+        f"layers {listed(silent)}",
+        f"no attention call of {counted(len(silent), 'layer')} was recorded, but calls of "
+        f"{counted(len(recorded), 'other layer')} of the same type and settings were (threshold: 0)",
+        "the layers were skipped, or compute their attention in a way that cannot be recorded (a compiled graph, a "
+        "custom kernel)",
+        "run without torch.compile; for a transformers model, set one attention implementation for all layers",
         numbers={"layers": silent},
     )
 

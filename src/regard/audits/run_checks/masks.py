@@ -89,30 +89,28 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
         future = visible & (ahead > 0)
         row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
         return bool(future.any()) and audited.finding(
-            heads,
-            row,
-            check="mask",
-            severity="note",
-            measured=f"the call is declared {expected}, but in {int(future.sum())} of {future.size} (row, key) pairs a "
+            "mask",
+            "note",
+            f"the call is declared {expected}, but in {int(future.sum())} of {future.size} (row, key) pairs a "
             f"row attends to a later key, up to {int(ahead[future].max())} ahead (threshold: 0)",
-            cause="a prefix or an image with bidirectional attention, or a wrong mask",
-            fix="unless later keys are intended, restrict each row to key ≤ query",
+            "a prefix or an image with bidirectional attention, or a wrong mask",
+            "unless later keys are intended, restrict each row to key ≤ query",
+            heads=heads,
+            row=row,
             numbers={"pairs": int(future.sum()), "of": int(future.size)},
         )
     words, cause = match
     off = visible != (right & used)
     row = int(rows[np.argwhere(off)[0, 0]])
     return audited.finding(
-        heads,
-        row,
-        check="mask",
-        severity="fault",
-        measured=(
-            f"the call is declared {expected}, but the mask differs in {int(off.sum())} of {off.size} (row, key) pairs "
-            f"(threshold: 0): {words}"
-        ),
-        cause=cause,
-        fix="restrict each row to key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
+        "mask",
+        "fault",
+        f"the call is declared {expected}, but the mask differs in {int(off.sum())} of {off.size} (row, key) pairs "
+        f"(threshold: 0): {words}",
+        cause,
+        "restrict each row to key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
+        heads=heads,
+        row=row,
         numbers={"pairs": int(off.sum()), "of": int(off.size)},
     )
 
@@ -128,14 +126,12 @@ def _added_booleans(audited: AuditedCall) -> Finding | None:
     if not ((np.abs(added - near) < CLOSE) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
         return None
     return audited.finding(
-        check="mask",
-        severity="fault",
-        measured=(
-            f"the number added to the score is 0 or 1 (within {CLOSE:g}) for each of {added.size} (row, key) pairs, "
-            "and no key is masked"
-        ),
-        cause="a boolean mask is added to the scores",
-        fix="convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
+        "mask",
+        "fault",
+        f"the number added to the score is 0 or 1 (within {CLOSE:g}) for each of {added.size} (row, key) pairs, "
+        "and no key is masked",
+        "a boolean mask is added to the scores",
+        "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
         numbers={"share": float(near.mean())},
     )
 
@@ -150,11 +146,11 @@ def alignment(audited: AuditedCall) -> Finding | bool:
     if not (visible == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
         return True  # the unused part of a static cache contains zeros
     return audited.finding(
-        check="alignment",
-        severity="fault",
-        measured=f"{Q} rows over {K} keys, and row i attends to keys 0 to i: no row attends to the last {K - Q} keys, "
+        "alignment",
+        "fault",
+        f"{Q} rows over {K} keys, and row i attends to keys 0 to i: no row attends to the last {K - Q} keys, "
         "which are not empty (threshold: 0)",
-        cause="the causal mask (is_causal, or tril) is aligned top left, but the rows are the last positions",
-        fix=f"row 0 has position {K - Q}: shift the diagonal by that",
+        "the causal mask (is_causal, or tril) is aligned top left, but the rows are the last positions",
+        f"row 0 has position {K - Q}: shift the diagonal by that",
         numbers={"rows": Q, "keys": K},
     )

@@ -34,13 +34,13 @@ def numbers(run: AuditedRun) -> Iterator[Result]:
         for name, (count, at) in arrays.items()
     )
     yield audited.finding(
-        at[:1] if of_head else (),
-        at[1] if of_head else at[0] if name == "x" else None,
-        check="numbers",
-        severity="fault",
-        measured=f"{measured} (threshold: 0){more}",
-        cause=cause,
-        fix=fix,
+        "numbers",
+        "fault",
+        f"{measured} (threshold: 0){more}",
+        cause,
+        fix,
+        heads=at[:1] if of_head else (),
+        row=at[1] if of_head else at[0] if name == "x" else None,
         numbers={
             "array": name,
             "arrays": list(arrays),
@@ -148,12 +148,12 @@ def overflow(run: AuditedRun) -> Iterator[Result]:
             broken = call.out is not None and not np.isfinite(np.asarray(call.out, np.float32)).all()
             findings.append(
                 audited.finding(
-                    check="overflow",
-                    severity="fault" if broken else "warning",
-                    measured=f"q·k reaches {top:.3g}, beyond the largest float16, {LARGEST:.0f} (threshold)"
+                    "overflow",
+                    "fault" if broken else "warning",
+                    f"q·k reaches {top:.3g}, beyond the largest float16, {LARGEST:.0f} (threshold)"
                     + (": the output is not finite" if broken else ""),
-                    cause="q and k are large in float16: the product overflows before the scale is applied",
-                    fix="scale q before the product q·k, or run the attention in bfloat16 or float32",
+                    "q and k are large in float16: the product overflows before the scale is applied",
+                    "scale q before the product q·k, or run the attention in bfloat16 or float32",
                     numbers={"largest": top},
                 )
             )
@@ -161,13 +161,13 @@ def overflow(run: AuditedRun) -> Iterator[Result]:
         if share > 0.5:
             findings.append(
                 audited.finding(
-                    check="overflow",
-                    severity="warning",
-                    measured=f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is "
+                    "overflow",
+                    "warning",
+                    f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is "
                     f"more than {COARSE} and more than a quarter of the range of the scores (threshold: half of the "
                     "rows)",
-                    cause="all scores of a row contain a large common offset, which uses up the precision",
-                    fix="compute the scores in float32, or subtract the common offset",
+                    "all scores of a row contain a large common offset, which uses up the precision",
+                    "compute the scores in float32, or subtract the common offset",
                     numbers={"share": share},
                 )
             )
@@ -209,19 +209,19 @@ def empty_rows(run: AuditedRun) -> Iterator[Result]:
         count = int(empty.any(0).sum())
         findings.append(
             audited.finding(
-                heads,
-                row,
-                check="empty-rows",
-                severity="fault" if convention == "NaN" else "note",
-                measured=f"{count} of {counted(call.shape[1], 'row')} {'is' if count == 1 else 'are'} fully masked "
+                "empty-rows",
+                "fault" if convention == "NaN" else "note",
+                f"{count} of {counted(call.shape[1], 'row')} {'is' if count == 1 else 'are'} fully masked "
                 f"(threshold: 0); {'its' if count == 1 else 'their'} output is {convention}",
-                cause="rows of padding, or a mask that allows no key in some rows",
-                fix="let every row attend to at least its own key, or set the output of fully masked rows to 0"
+                "rows of padding, or a mask that allows no key in some rows",
+                "let every row attend to at least its own key, or set the output of fully masked rows to 0"
                 if convention == "NaN"
                 else (
                     "no fix is needed if these rows are unused padding; otherwise let every row attend to at "
                     "least its own key"
                 ),
+                heads=heads,
+                row=row,
                 numbers={"rows": count, "convention": convention, "heads": list(heads)},
             )
         )

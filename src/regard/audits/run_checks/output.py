@@ -62,17 +62,15 @@ def _explained(name: str, run: AuditedRun) -> Iterator[Finding | bool]:
             yield diagnosis.status in ("matches", "explained")
             continue
         yield audited.finding(
-            diagnosis.heads,
-            diagnosis.row,
-            check=name,
-            severity="fault",
-            measured=(
-                f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
-                f"up to {cause.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
-                f"where rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
-            ),
-            cause=cause.cause,
-            fix=cause.fix,
+            name,
+            "fault",
+            f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
+            f"up to {cause.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
+            f"where rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)",
+            cause.cause,
+            cause.fix,
+            heads=diagnosis.heads,
+            row=diagnosis.row,
             numbers={
                 "error": diagnosis.error,
                 "left": cause.left,
@@ -95,20 +93,18 @@ def _unexplained(run: AuditedRun) -> Iterator[Finding | bool]:
             continue
         training = audited.declared.training
         yield audited.finding(
-            diagnosis.heads,
-            diagnosis.row,
-            check="output",
-            severity="fault",
-            measured=(
-                "the output is not softmax(scores) · v of the recorded inputs: it differs by up to "
-                f"{diagnosis.error:.1e} over {counted(diagnosis.rows, 'row')}, where rounding explains at most "
-                f"{diagnosis.noise:.1e} (threshold: {REPORTED} times that), and no known mistake explains it"
-            ),
-            cause="dropout, because the model is in training mode"
+            "output",
+            "fault",
+            "the output is not softmax(scores) · v of the recorded inputs: it differs by up to "
+            f"{diagnosis.error:.1e} over {counted(diagnosis.rows, 'row')}, where rounding explains at most "
+            f"{diagnosis.noise:.1e} (threshold: {REPORTED} times that), and no known mistake explains it",
+            "dropout, because the model is in training mode"
             if training
             else "the attention implementation ignores, adds or changes an argument without an error",
-            fix="call model.eval()"
+            "call model.eval()"
             if training
             else "compare the implementation with rg.attention on the recorded q, k, v, call by call",
+            heads=diagnosis.heads,
+            row=diagnosis.row,
             numbers={"error": diagnosis.error, "noise": diagnosis.noise, "heads": list(diagnosis.heads)},
         )

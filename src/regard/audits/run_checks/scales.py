@@ -14,6 +14,7 @@ from .audited_run import AuditedCall, built_scale, has_norms, scaled_before
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
 BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings
+TWICE = "the scale is applied twice, such as 1/D instead of 1/√D"
 SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 
@@ -40,13 +41,13 @@ def scale(audited: AuditedCall) -> Finding | bool:
         # q was scaled before the call, or may have been
         return before is not None and math.isclose(effective, known, rel_tol=ROUGH)
     return audited.finding(
-        check="scale",
-        severity="fault",
-        measured=f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
+        "scale",
+        "fault",
+        f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
         f"{_root(known, call.q.shape[2])}: {effective / known:.4g} times as large (threshold: a relative difference of "
         f"{CLOSE:g})",
-        cause=_cause(effective, known),
-        fix=f"multiply q·k by {known:.6g}, once",
+        _cause(effective, known, 0.05) or "the scale argument of the call is not the scale of the layer",
+        f"multiply q·k by {known:.6g}, once",
         numbers={"scale": effective, "declared": known, "factor": effective / known},
     )
 
@@ -92,20 +93,9 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     ]
     with_usual = sum(math.isclose(other, usual, rel_tol=CLOSE) for other in others)
     alone = effective == call.scale and with_usual * 2 >= len(others) > 1
-    forms = [
-        (2 * usual, "the scale is doubled"),
-        (usual / 2, "the scale is halved"),
-        (math.sqrt(D), "the scale is inverted"),
-    ]
-    forms += (
-        []
-        if audited.configured
-        else [
-            (1.0, "the scale is missing"),
-            (1 / D, "the scale is 1/D instead of 1/√D, or q is scaled twice"),
-        ]
-    )
-    cause = next((words for value, words in forms if math.isclose(effective, value, rel_tol=near)), None)
+    cause = _cause(effective, usual, near)
+    if cause in ("the scale is missing", TWICE) and audited.configured:
+        cause = None
     if (
         D < SMALL
         or math.isclose(effective, usual, rel_tol=near)
@@ -120,14 +110,14 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
     missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, calls))
     return audited.finding(
-        check="scale",
-        severity="note" if not read else "fault" if missing else "warning",
-        measured=f"scores are {effective:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
+        "scale",
+        "note" if not read else "fault" if missing else "warning",
+        f"scores are {effective:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
         + (", which the other layers of the same type use" if alone else "")
         + ("" if read else "; whether q or k was scaled before the call is unknown")
         + f" (threshold: a relative difference of {near:g})",
-        cause=cause or "the scale of this layer was changed, but not that of the others",
-        fix=f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
+        cause or "the scale of this layer was changed, but not that of the others",
+        f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
         numbers={"scale": effective, "usual": usual, "factor": effective / usual},
     )
 
@@ -166,15 +156,15 @@ def _root(value: float, D: int) -> str:
     return f" = 1/√{D}" if math.isclose(value, D**-0.5, rel_tol=CLOSE) else ""
 
 
-def _cause(effective: float, declared: float) -> str:
+def _cause(effective: float, right: float, near: float) -> str | None:
+    """The usual mistake that makes this scale of the right one."""
     known = {
-        1 / declared: "the scale is missing",
-        declared: "the scale is applied twice",
+        1 / right: "the scale is missing",
+        right: TWICE,
         2.0: "the scale is doubled",
         0.5: "the scale is halved",
-        declared**-2: "the scale is inverted",
+        right**-2: "the scale is inverted",
     }
     return next(
-        (words for factor, words in known.items() if math.isclose(effective / declared, factor, rel_tol=0.05)),
-        "the scale argument of the call is not the scale of the layer",
+        (words for factor, words in known.items() if math.isclose(effective / right, factor, rel_tol=near)), None
     )

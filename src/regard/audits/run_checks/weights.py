@@ -47,14 +47,14 @@ def weights(run: AuditedRun) -> Iterator[Result]:
             row, most = int(rows[np.argwhere(wrong)[0, 1]]), float(fault.amount[wrong].max())
             findings.append(
                 audited.finding(
-                    heads,
-                    row,
-                    check="weights",
-                    severity=fault.severity,
-                    measured=f"{fault.what} in {int(wrong.sum())} of {counted(wrong.size, 'row')}, by up to {most:.3g} "
+                    "weights",
+                    fault.severity,
+                    f"{fault.what} in {int(wrong.sum())} of {counted(wrong.size, 'row')}, by up to {most:.3g} "
                     f"(threshold: {fault.limit:.1e})",
-                    cause=fault.cause,
-                    fix=fault.fix,
+                    fault.cause,
+                    fault.fix,
+                    heads=heads,
+                    row=row,
                     numbers={"most": most, "what": fault.what, "heads": list(heads)},
                 )
             )
