@@ -5,6 +5,7 @@ import re
 import pytest
 
 from bench.course_coverage import ITEMS
+from bench.course_seeds import unstable
 from regard.learn.proof import proved
 from regard.learn.source import chapters
 from tests.learn.chapter_files import SCORES, TESTS, chapter, each_chapter
@@ -19,6 +20,12 @@ READ = chapters()
 def test_a_chapter_is_proved(read):
     """Nothing fails; what a reveal prints is at most 78 columns wide, and a section of text at most 25 lines long."""
     assert [(what, wrong) for what, wrong in proved(read) if wrong] == []
+
+
+@pytest.mark.sweep
+@each_chapter
+def test_what_is_stated_holds_for_other_random_numbers(read):
+    assert list(unstable(read)) == []
 
 
 def test_numbers_and_names():

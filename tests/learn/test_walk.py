@@ -90,7 +90,7 @@ def test_the_walk_stops_at_the_end_of_the_input(tmp_path):
     first, second = chapter.questions[:2]
     _, output = run(tmp_path / "x", "3", lines=["what?", "", *typed(first, True)])
     assert "To go on: regard learn" in output
-    assert [(key, noted["right"]) for key, noted in read(tmp_path / "x").answers.items()] == [(first.key, True)]
+    assert read(tmp_path / "x").answers[first.key]["right"]
 
     _, output = run(tmp_path / "x")
     assert second.ask[:30] in " ".join(output.split()) or "Exercise:" in output
