@@ -155,8 +155,8 @@ class Axis:
 
     def number_of(self, word: str) -> int:
         """The number of a token in `token`, by its text with or without a space before it; -1 if no position has it."""
-        at = next((i for text in (word, f" {word}") for i, each in enumerate(self.tokens) if each == text), None)
-        return -1 if at is None else int(self.token.array[at])
+        known = dict(zip(self.tokens, self.token.array.tolist(), strict=True))
+        return known.get(word, known.get(f" {word}", -1))
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -1,8 +1,8 @@
 """The data blocks of a page: every weight of a short run; of a longer run q, k and lse, from which it computes them.
 
 A block is a frame (a JSON header followed by arrays) as deflated base64. Stored whole, a head is two bytes per weight.
-Otherwise q and k are float32 with as many bits as the weights need, and a mask is a bit per pair. Calls with a score
-rule, or without q and k, are stored whole in any run.
+Otherwise q and k are float32 with as many bits as the weights need, a mask is a bit per pair, and a score rule is what
+it adds by distance. Calls with another score rule, or without q and k, are stored whole in any run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ BITS = 23  # of float32, after the first one
 FEWEST = 14  # of q and k
 HALF = 10  # of vectors of the step-by-step view: a relative error of at most 0.05 %
 FIGURE = 16  # of figures along the axes
-OF_KEYS = ("received", "readers", "lengths")
 OF_ROWS = ("entropy", "spread", "special", "maximum", "attended", "moved")
 
 
@@ -55,28 +54,44 @@ def _weights(run: Run) -> int:
     return sum(math.prod(call.shape) for call in run.calls)
 
 
-def _bytes(call: Call) -> float:
-    if call.q is None or call.k is None or not computable(call):
-        return PER_WEIGHT * math.prod(call.shape)
-    return PER_NUMBER * (call.q.size + call.k.size)
+def _bytes(call: Call, sure: bool) -> float:
+    """The bytes of a call in a page; at least so many, if they are not to be sure, which takes time."""
+    numbers = sum(part.size for part in (call.q, call.k) if part is not None)
+    both = PER_NUMBER * numbers, PER_WEIGHT * math.prod(call.shape)
+    return both[not computable(call)] if sure else min(both)
 
 
 def fits(run: Run) -> bool:
     """Whether the run fits in one page; longer runs need the server."""
     largest = max(math.prod(call.shape[1:]) for call in run.calls)
-    return largest <= LARGEST and (_weights(run) <= WHOLE or sum(map(_bytes, run.calls)) <= MOST)
+    return largest <= LARGEST and (
+        _weights(run) <= WHOLE or all(sum(_bytes(call, sure) for call in run.calls) <= MOST for sure in (False, True))
+    )
 
 
 def means(run: Run) -> bool:
     """Whether a page shows means over heads."""
-    return _weights(run) <= max(WHOLE, MEANS)
+    return _weights(run) <= MEANS
 
 
 def computable(call: Call) -> bool:
     """Whether a page can compute the weights from q, k and lse."""
-    if call.q is None or call.k is None or call.score is not None:
-        return False
-    return all(np.isfinite(part).all() for part in (call.q, call.k, call.lse[~np.isneginf(call.lse)]))
+    parts = call.q, call.k, call.lse[~np.isneginf(call.lse)]
+    return all(part is not None and np.isfinite(part).all() for part in parts) and added(call) is not None
+
+
+def added(call: Call) -> np.ndarray | None:
+    """What the score rule adds to each score, by head and query − key + K − 1; of no rule (H, 0). None if it adds
+    different numbers at one distance.
+    """
+    H, Q, K = call.shape
+    found = np.zeros((H, 0 if call.score is None else Q + K - 1))
+    for head in range(H if found.size else 0):
+        bias = (call.scores(heads=head) - call.logits(heads=head))[0]
+        found[head] = *bias[0, ::-1], *bias[1:, 0]
+        if not np.allclose(found[head][np.arange(Q)[:, None] + np.arange(K)[::-1]], bias, rtol=0, atol=1e-6):
+            return None
+    return found
 
 
 def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
@@ -95,14 +110,12 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
             if call.mask is not None:
                 allowed = call.allowed()
                 bits = [np.packbits(each).tobytes() for each in (allowed[:1] if allowed.strides[0] == 0 else allowed)]
-                for one in dict.fromkeys(bits):
+                for one in bits:
                     if one not in masks:
                         masks[one] = f"mask-{number}-{len(masks)}"
                         yield masks[one], packed(one)
                 header["masks"] = [masks[one] for one in bits]
-        thumbnails = coded(call, overview(call, THUMBNAIL))
-        sizes = {"rows": thumbnails.shape[1], "columns": thumbnails.shape[2]}
-        yield f"overview-{number}-{at}", packed(frame(sizes, codes=thumbnails))
+        yield f"overview-{number}-{at}", packed(frame({}, codes=coded(call, overview(call, THUMBNAIL))))
         yield (
             f"tracks-{number}-{at}",
             packed(frame({}, **{name: _short(part, FIGURE) for name, part in along_axes(call).items()})),
@@ -116,8 +129,9 @@ def _vectors(call: Call) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
     |δ(q·k)| ≤ ‖δq‖ (‖k‖ + ‖δk‖) + ‖q‖ ‖δk‖, and a weight changes by as much as its score.
     """
-    exact = {name: np.asarray(part, np.float64) for name, part in (("q", call.q), ("k", call.k))}
-    known = np.where(np.isneginf(call.lse), 0, call.lse)
+    exact = {name: np.asarray(getattr(call, name), np.float64) for name in ("q", "k")}
+    bias = np.asarray(added(call))
+    below = np.abs(np.nan_to_num(np.append(call.lse, bias), neginf=0)).max() * 2.0**-23  # of both in float32
 
     def longest(vectors: np.ndarray) -> np.ndarray:
         """The largest length in each head."""
@@ -128,9 +142,10 @@ def _vectors(call: Call) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         found = {name: _short(part, bits) for name, part in exact.items()}
         off = {name: longest(exact[name] - part) for name, part in found.items()}
         most = (off["q"] * (long["k"] + off["k"]) + long["q"] * off["k"]).max()
-        error = abs(call.scale) * most + np.abs(known - known.astype(np.float32)).max() + FINE_ERROR
+        error = abs(call.scale) * most + below + FINE_ERROR
         if error <= TOLERATED:
             break
+    found["bias"] = bias.astype(np.float32)
     return {"error": f"{math.ceil(1e4 * error) / 100:g} %"}, found
 
 
@@ -146,18 +161,18 @@ def along_axes(call: Call) -> dict[str, np.ndarray]:
     """The available figures along the axes of the maps of a call: of rows, (H, Q), and of keys, (H, K)."""
     found = {name: call.rows[name] for name in OF_ROWS if name in call.rows}
     if call.received is not None:
-        found |= {name: getattr(call, name) for name in OF_KEYS if name != "lengths" or call.lengths is not None}
+        found |= {"received": call.received, "readers": call.readers}
+        found |= {} if call.lengths is None else {"lengths": call.lengths}
     return found
 
 
 def walked(run: Run) -> tuple[str, ...]:
     """The arrays that fit in the page, the most important first."""
-    room = max(WALKED, WHOLE - _weights(run))
-    for names in (("q", "k", "v", "x", "out"), ("q", "k", "v", "out"), ("q", "k", "v"), ("q", "k")):
-        parts = [getattr(call, name) for call in run.calls for name in names]
-        if sum(part.size for part in parts if part is not None) <= room:
-            return names
-    return ()
+    names = ("q", "k", "v", "out", "x")
+    # The size of what was not recorded is 1.
+    sizes = np.cumsum([sum(np.size(getattr(call, name)) for call in run.calls) for name in names])
+    count = int((sizes <= max(WALKED, WHOLE - _weights(run))).sum())
+    return names[:count] if count > 1 else ()
 
 
 def _walk(call: Call, names: tuple[str, ...], header: dict[str, Any], vectors: dict[str, np.ndarray]) -> bytes:

@@ -78,6 +78,12 @@ function unframed(buffer) {
   return found;
 }
 
+/** A frame with the numbers of rows and columns of its first array. */
+function sized(frame) {
+  const [rows, columns] = frame.parts[0].shape.slice(-2);
+  return { ...frame, rows, columns };
+}
+
 /** Data embedded in the page: every weight of a call, or q, k and lse, from which its weights are computed. */
 class Embedded {
   constructor() {
@@ -152,7 +158,7 @@ class Embedded {
     return found;
   }
 
-  overview(n, call) { return this.framed(`overview-${n}-${call}`); }
+  async overview(n, call) { return sized(await this.framed(`overview-${n}-${call}`)); }
 
   /** Computed from the stored q, k, v, x and out; null if none were stored. */
   async walk(n, call, head, i) {
@@ -189,8 +195,7 @@ class Served {
 
   async tile(n, call, head, pool, level, row, column) {
     const found = await this.request(`tile/${n}/${call}/${head}/${pool}/${level}/${row}/${column}`);
-    const [rows, columns] = found.parts[0].shape;
-    return { ...found, rows, columns };
+    return sized(found);
   }
   /** Rows and columns of a head that is one tile are parts of this tile, which the map shows anyway. */
   oneTile(n, call) { return Math.max(runs[n].calls[call].Q, runs[n].calls[call].K) <= TILE; }
@@ -227,11 +232,7 @@ class Served {
   }
   rows(n, call, i) { return this.request(`rows/${n}/${call}/${i}`); }
   tracks(n, call, head) { return this.request(`tracks/${n}/${call}/${head}`); }
-  async overview(n, call) {
-    const found = await this.request(`overview/${n}/${call}`);
-    const [, rows, columns] = found.parts[0].shape;
-    return { ...found, rows, columns };
-  }
+  async overview(n, call) { return sized(await this.request(`overview/${n}/${call}`)); }
   walk(n, call, head, i) { return this.request(`walk/${n}/${call}/${head}/${i}`); }
   async matrices(n, call, head, i, j) {
     const [of, made] = await Promise.all([this.request(`matrices/${n}/${call}/${head}`), this.request(`products/${n}/${call}/${head}/${i}/${j}`)]);
@@ -255,7 +256,7 @@ function codesOfLog(log) {
 
 /** The codes of exp(scale · q·k − lse) where the mask allows it, of rows from top to bottom and keys from left to right. allowed: a bit per pair, or null. */
 function computedCodes(kept, allowed, { Q, K, heads, groups, formula }, head, top, bottom, left, right) {
-  const { q, k, lse, error } = kept;
+  const { q, k, lse, bias, error } = kept;
   const D = q.length / heads / Q, first = Math.floor((head * groups) / heads) * K;
   const size = (bottom - top) * (right - left);
   const [coarse, fine] = [new Uint8Array(size), new Uint8Array(size).fill(128)];
@@ -265,7 +266,7 @@ function computedCodes(kept, allowed, { Q, K, heads, groups, formula }, head, to
       if (allowed && !(allowed[at >> 3] & (128 >> (at & 7)))) continue;
       let sum = 0;
       for (let d = 0, a = row * D, b = (first + j) * D; d < D; d++) sum += q[a + d] * k[b + d];
-      [coarse[to], fine[to]] = codesOfLog(formula.scale * sum - lse[row]);
+      [coarse[to], fine[to]] = codesOfLog(formula.scale * sum + (bias.length ? bias[head * (Q + K - 1) + i - j + K - 1] : 0) - lse[row]);
     }
   }
   return { coarse, fine, exact: "exact", error };
