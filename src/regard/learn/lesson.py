@@ -78,7 +78,7 @@ class Lesson:
             progress.place[key] = ""
             progress.current = following.number
         self.screen.right(f"This is the end of chapter {number}.")
-        go_on = f"Next: chapter {following.number}, {following.title}. {self.command} goes on there."
+        go_on = f"Next: chapter {following.number}, {following.title}. To go on: {self.command}"
         self.screen.note("It is the last chapter." if following is chapter else go_on)
 
     def _show(self, chapter: Chapter, part: Part) -> None:
