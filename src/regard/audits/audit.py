@@ -269,12 +269,11 @@ def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Resu
     if not checks:
         return
     positional, keywords = subject.arguments(subject.inputs)
-    inputs = positional or keywords
     try:
         try:
-            run = look(subject.model, inputs=inputs, values=True)
+            run = look(subject.model, inputs=positional or keywords, values=True)
         except Refused:  # too large with values: the checks that need none still apply
-            run = look(subject.model, inputs=inputs, values=False)
+            run = look(subject.model, inputs=positional or keywords, values=False)
     except Refused as refused:
         yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return

@@ -47,8 +47,7 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     rows = subject.rows(subject.outputs)
     # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
     # which random padding may contain: CLIP.
-    skipped = rows and subject.is_transformers
-    if not (rows if not for_all else {} if skipped else subject.for_all(subject.outputs)):
+    if not (rows if not for_all else not (rows and subject.is_transformers) and subject.for_all(subject.outputs)):
         raise NotApplicable("no output has a row for each position, or is for all positions")
     if for_all:
         subject = _unpadded(subject)

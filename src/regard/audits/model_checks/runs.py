@@ -150,7 +150,7 @@ def batch_dependence(subject: Subject) -> Finding | Passed:
 
 def _batch(subject: Subject, turn: int) -> Outputs:
     """The outputs for three entries: the given one between two with random values of the same shape. In later turns the
-    given padding masks hide two positions of the others.
+    padding mask, if it is given, hides two positions of the others.
     """
     import torch
 
@@ -159,7 +159,7 @@ def _batch(subject: Subject, turn: int) -> Outputs:
         content = part.is_floating_point() or name in (subject.sequence, subject.mask and subject.mask.of)
         masks = name in subject.padding_values
         others = [subject.redrawn(part, turn + more) if content and not masks else part.clone() for more in (1, 2)]
-        for other in others if masks and turn else ():
+        for other in others if turn and masks and name == subject.padding.name else ():
             other[:, subject.within] = subject.padding_values[name]
         made[name] = torch.cat([others[0], part, others[1]])
     return subject.run(made)
