@@ -191,7 +191,7 @@ def test_where_no_other_token_is_known():
 
 
 def test_a_model_that_returns_the_same_memory():
-    """As CUDA graphs do: outputs are copied before the next run."""
+    """As CUDA graphs do: outputs are copied before the next run. Hooks see arguments as they were passed."""
 
     class Static(Small):
         memory = torch.zeros(1, LENGTH, 40)
@@ -199,7 +199,9 @@ def test_a_model_that_returns_the_same_memory():
         def forward(self, ids, attention_mask=None):
             return self.memory.copy_(super().forward(ids, attention_mask))
 
-    assert only(audited(Static(sees_all), {0: words()}, checks=["future-leak"])).check == "future-leak"
+    model = Static(sees_all)
+    model.register_forward_pre_hook(lambda _, passed: None if passed[0].ndim else passed)
+    assert only(audited(model, words(), checks=["future-leak"])).check == "future-leak"
 
 
 def test_layers_that_read_positions_first():

@@ -158,6 +158,7 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
         name=name,
         inputs=tensors,
         fixed=fixed,
+        ordered=tuple(key for key in given if key.isdigit() or not isinstance(inputs, Mapping)),
         sequence=sequence,
         mask=mask,
         further_masks=further,

@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from ..common.errors import first_line
@@ -84,9 +85,9 @@ class OutputShapes:
 class Subject:
     """A torch module with inputs of one batch entry, and what is known about both.
 
-    inputs: tensors by name, batch first. The model is called with them, and with the constant arguments `fixed`;
-    names that are numbers are positional arguments · forms: by name, what makes the argument that the model takes of a
-    padding mask with one entry for each position · sequence: name of the input whose axis 1 is the positions, or
+    inputs: tensors by name, batch first. The model is called with them, and with the constant arguments `fixed` ·
+    ordered: the names of those that are passed by position · forms: by name, what makes the argument that the model
+    takes of a padding mask with one entry for each position · sequence: name of the input whose axis 1 is the positions, or
     None · mask: the padding mask, or None · further_masks: padding masks of other inputs · of_pairs: names of
     inputs that have an entry for each pair of positions, such as masks · ids (N,): the tokens that replacements are
     drawn from · pad: the padding token · causal: whether each output may depend on earlier positions only; None:
@@ -99,6 +100,7 @@ class Subject:
     name: str
     inputs: Mapping[str, Any]
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    ordered: tuple[str, ...] = ()
     sequence: str | None = None
     mask: PaddingMask | None = None
     further_masks: tuple[PaddingMask, ...] = ()
@@ -149,10 +151,7 @@ class Subject:
         copies = {id(part): part.detach().clone() for part in inputs.values() if hasattr(part, "detach")}
         every = {**self.fixed, **{name: copies.get(id(part), part) for name, part in inputs.items()}}
         every |= {name: form(every[name]) for name, form in self.forms.items() if name in every}
-        positional = sorted((name for name in every if name.isdigit()), key=int)
-        return tuple(every[name] for name in positional), {
-            name: part for name, part in every.items() if not name.isdigit()
-        }
+        return tuple(every.pop(name) for name in takewhile(every.__contains__, self.ordered)), every
 
     def call(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
         """What the model returns, without gradients and with the random numbers of the seed."""
