@@ -200,7 +200,7 @@ def test_a_model_that_returns_the_same_memory():
             return self.memory.copy_(super().forward(ids, attention_mask))
 
     model = Static(sees_all)
-    model.register_forward_pre_hook(lambda _, passed: None if passed[0].ndim else passed)
+    model.register_forward_pre_hook(lambda _, passed: (passed[0],))
     assert only(audited(model, words(), checks=["future-leak"])).check == "future-leak"
 
 

@@ -125,6 +125,7 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     given = named(inputs, names)
     name = name or getattr(module, "__name__", type(module).__name__)
     tensors = {key: part for key, part in given.items() if isinstance(part, torch.Tensor)}
+    fixed = {key: part for key, part in given.items() if key not in tensors}
     if not tensors:
         raise refuse(
             "audit",
@@ -152,7 +153,6 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     replaced = [tensors[name] for name in (sequence, mask and mask.of) if name is not None]
     ids = next((found for part in replaced if (found := _other_tokens(part, module)) is not None), None)
     declared, causal_source = causality(module, causal)
-    fixed = {key: part for key, part in given.items() if not isinstance(part, torch.Tensor)}
     return Subject(
         model=module,
         name=name,

@@ -87,9 +87,9 @@ class Subject:
 
     inputs: tensors by name, batch first. The model is called with them, and with the constant arguments `fixed` ·
     ordered: the names of those that are passed by position · forms: by name, what makes the argument that the model
-    takes of a padding mask with one entry for each position · sequence: name of the input whose axis 1 is the positions, or
-    None · mask: the padding mask, or None · further_masks: padding masks of other inputs · of_pairs: names of
-    inputs that have an entry for each pair of positions, such as masks · ids (N,): the tokens that replacements are
+    takes of a padding mask with one entry for each position · sequence: name of the input whose axis 1 is the
+    positions, or None · mask: the padding mask, or None · further_masks: padding masks of other inputs · of_pairs:
+    names of inputs that have an entry for each pair of positions, such as masks · ids (N,): the tokens that replacements are
     drawn from · pad: the padding token · causal: whether each output may depend on earlier positions only; None:
     unknown · causal_source: what declares that, in words · training: the modules that were in training mode before
     the audit, by name · parameters: the names of the arguments of forward · is_transformers: whether this is a
@@ -100,7 +100,7 @@ class Subject:
     name: str
     inputs: Mapping[str, Any]
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    ordered: tuple[str, ...] = ()
+    ordered: Sequence[str] = ()
     sequence: str | None = None
     mask: PaddingMask | None = None
     further_masks: tuple[PaddingMask, ...] = ()
