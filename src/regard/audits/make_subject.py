@@ -149,7 +149,7 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     forms = {key: each[1] for key, each in made.items() if each}
     tensors |= {key: each[0] for key, each in made.items() if each}
     mask, further = of_module(tensors, names, sequence)
-    pairs = masks.difference(each.name for each in (mask, *further) if each)
+    pairs = masks - {each.name for each in (mask, *further) if each}
     replaced = [tensors[name] for name in (sequence, mask and mask.of) if name is not None]
     ids = next((found for part in replaced if (found := _other_tokens(part, module)) is not None), None)
     declared, causal_source = causality(module, causal)

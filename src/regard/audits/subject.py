@@ -89,10 +89,10 @@ class Subject:
     ordered: the names of those that are passed by position · forms: by name, what makes the argument that the model
     takes of a padding mask with one entry for each position · sequence: name of the input whose axis 1 is the
     positions, or None · mask: the padding mask, or None · further_masks: padding masks of other inputs · of_pairs:
-    names of inputs that have an entry for each pair of positions, such as masks · ids (N,): the tokens that replacements are
-    drawn from · pad: the padding token · causal: whether each output may depend on earlier positions only; None:
-    unknown · causal_source: what declares that, in words · training: the modules that were in training mode before
-    the audit, by name · parameters: the names of the arguments of forward · is_transformers: whether this is a
+    names of inputs that have an entry for each pair of positions, such as masks · ids (N,): the tokens that
+    replacements are drawn from · pad: the padding token · causal: whether each output may depend on earlier positions
+    only; None: unknown · causal_source: what declares that, in words · training: the modules that were in training mode
+    before the audit, by name · parameters: the names of the arguments of forward · is_transformers: whether this is a
     transformers model, which may have a key/value cache and `generate`
     """
 
