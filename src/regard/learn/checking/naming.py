@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
-from itertools import islice, permutations
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,11 @@ def _does_the_same(grading: Grading, code: str, seen: Seen) -> bool:
 
 
 def _two_changes(grading: Grading, seen: Seen) -> tuple[str, ...]:
-    """Two wrong answers of the chapter whose changes of the solution, both made, do what the learner's code does."""
-    for first, second in islice(permutations(grading.exercise.wrong, 2), PAIRS):
+    """Two wrong answers of the chapter whose changes of the solution, both made, do what the learner's module does. Of
+    functions none are tried: a loop with two changes may never end.
+    """
+    wrong = grading.exercise.wrong if "class " in grading.exercise.solution else ()
+    for first, second in islice(combinations(wrong, 2), PAIRS):
         try:
             if _does_the_same(grading, _merged(grading.exercise.solution, first.code, second.code), seen):
                 return first.mistake, second.mistake
