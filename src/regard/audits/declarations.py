@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from .subject import PaddingMask, modules_of, parameters_of
 
 # Padding masks whose values are documented, by name: (value of a real token, value of padding).
@@ -73,7 +71,7 @@ def of_positions(name: str, given, length: int) -> tuple[Any, Callable[[Any], An
         return given.reshape(1, -1), lambda mask: mask.reshape(len(mask), *sizes, -1)
     if "len" not in name or given.shape != (1,) or given.is_floating_point() or not 0 < given <= length:
         return None
-    return torch.arange(length, device=given.device)[None] < given, lambda mask: mask.sum(1).to(given)
+    return given.new_ones(1, length).cumsum(1) <= given, lambda mask: mask.sum(1).to(given)
 
 
 def _mask(name: str, tensors: Mapping[str, Any], arguments: Sequence[str], sequence: str) -> PaddingMask | None:
@@ -87,6 +85,8 @@ def _mask(name: str, tensors: Mapping[str, Any], arguments: Sequence[str], seque
         others = ["memory_key_padding_mask"]
     real, padding = PADDING_MASKS.get(name, (1, 0))
     if given is not None and given.is_floating_point() and bool((given <= 0).all()):  # it is added to the scores
+        import torch
+
         real, padding = 0.0, float(given.min()) or torch.finfo(given.dtype).min
     elif name not in PADDING_MASKS and given is not None and given.double().mean() < 0.5:  # most tokens are real
         real, padding = 0, 1

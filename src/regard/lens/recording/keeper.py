@@ -135,7 +135,7 @@ class RecordingOptions:
     overwrite: bool = False
     measures: Mapping[str, Expr] = field(default_factory=dict)
     hashed: bool = True
-    matrices: int = MATRICES
+    matrices: int = field(default_factory=lambda: MATRICES)
 
     def __post_init__(self):
         size_of(self.limit, "look")
