@@ -143,7 +143,10 @@ def test_what_is_not_a_sum_is_refused():
         with refusing(words):
             rg.contributions(model, inputs=inputs)
     model, _ = made("gpt2")
+    other, _ = made("gpt2")
+    other.transformer.h[0].ln_1 = torch.nn.LayerNorm(other.config.n_embd, elementwise_affine=False)
     for words, call in {
+        "a norm of it": lambda: rg.circuits(other, inputs=X).writes(0, 0, 3),
         "unembedding": lambda: rg.logit_lens(model.transformer, inputs=X),
         "no such token": lambda: rg.contributions(model, inputs=X, position=8),
         "not one token": lambda: rg.contributions(model, inputs=X, token=-1),

@@ -36,7 +36,7 @@ class Map:
             )
         )
 
-    def pixel(self, i, j) -> list[int]:
+    def pixel(self, i, j):
         """The colour in a cell, off its middle, where a number may stand."""
         x, y = self.tab.evaluate(
             """([plot, i, j]) => {
@@ -64,5 +64,5 @@ class Map:
         self.view.settled()
         return self.view.text("#map-pointer")
 
-    def seen(self) -> dict:
+    def seen(self):
         return self.tab.evaluate("(plot) => eval(plot).view()", self.plot)

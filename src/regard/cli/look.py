@@ -225,8 +225,9 @@ def look(
     if effect is not None and effect.of == "heads" and layer is None and head is None:
         at, best = effect.most
         numbers = [each.name for each in run.calls]
-        choice = choose(run, numbers.index(effect.layers[at]), best, token)
-        choice = replace(choice, why=f"without it, {effect.measure} changes most: by {effect.values[at, best]:+.3g}")
+        if effect.layers[at] in numbers:  # not a call that could not be stored
+            why = f"without it, {effect.measure} changes most: by {effect.values[at, best]:+.3g}"
+            choice = replace(choose(run, numbers.index(effect.layers[at]), best, token), why=why)
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console()
     summary(console, run, choice)

@@ -488,6 +488,7 @@ class BlockDiagonalPaddedKeysMask(BlockDiagonalMask):
     def _counts(self) -> tuple[int, ...]:
         return tuple(self.k_seqinfo.seqlen_py)
 
+    # xformers gives this class other arguments than the class that it derives from.
     @classmethod
     def from_seqlens(cls, q_seqlen: Any, kv_padding: Any, kv_seqlen: Any, causal_diagonal: Any = None) -> Self:  # type: ignore[override]
         """The bias of sequences of these lengths.

@@ -120,7 +120,9 @@ class Stream:
         return self.head((factor * x).to(weight.dtype)).double()
 
     def norm_before(self, call: Call) -> tuple[torch.nn.Module, Norm] | None:
-        """The norm that makes the input of a layer, with its module; None if the layer reads the stream itself."""
+        """The norm that makes the input of a layer, with its module; None if the layer reads the stream itself.
+        Refused: a layer that reads something else.
+        """
         x = self._rows(torch.from_numpy(np.asarray(call.x, np.float64)), self.width)
         for module, ends in self.ends.items():
             given, out = (self._rows(each, self.width) for each in ends)
@@ -128,6 +130,8 @@ class Stream:
                 norm = Norm.of(module, given, x)
                 if norm is not None:
                     return module, norm
+        if not any(close(before, x, self.dtype) for before in self.residuals):
+            raise _refuse("what the layer reads is not the stream or a norm of it", call.name)
         return None
 
     @contextlib.contextmanager
@@ -212,4 +216,4 @@ def _first(value: Any) -> Any:
 
 
 def _refuse(what: str, given: str, fix: str = "use effects(), which needs no linear path") -> Refused:
-    return refuse("contributions", what, given, "blocks that add to a stream, a norm and an unembedding", fix)
+    return refuse("the residual stream", what, given, "blocks that add to a stream, a norm and an unembedding", fix)
