@@ -170,7 +170,8 @@ def test_every_engine_has_the_range_of_the_law(rule, dtype, seed):
 def test_gradients_have_the_range_of_the_law(rule, dtype, seed):
     """Gradients against the law where they are small enough for the dtype of sums, and NaN nowhere else."""
     problem = Problem.of(*arrays(dtype, seed), score=rule)
-    assume(steady(rule, problem))
+    # The smaller of two equal tanh is that of the last bit, and so is the side whose derivative counts.
+    assume(steady(rule, problem) and str(rule).count("tanh") < 2)
     dout = np.random.default_rng(seed).integers(-2, 3, (1, H, Q, D)).astype(dtype)
     wanted, sizes = law(problem, dout), usual(problem, dout, None, absolute=True)
     found, eps = gradients_of(problem, dout), float(np.finfo(problem.real).eps)
