@@ -7,6 +7,7 @@ from pathlib import Path
 import regard as rg
 
 FOLDER = str(Path(rg.__file__).parent)
+FINALIZERS = ("__del__", "forget")  # run whenever an object ends, and Python lets no exception out of them
 
 
 def ends_before(number: int, error: type[BaseException], call) -> bool:
@@ -21,7 +22,8 @@ def ends_before(number: int, error: type[BaseException], call) -> bool:
         return line
 
     def enter(frame, event, arg):
-        return line if frame.f_code.co_filename.startswith(FOLDER) else None
+        code = frame.f_code
+        return line if code.co_filename.startswith(FOLDER) and code.co_name not in FINALIZERS else None
 
     before = sys.gettrace()
     sys.settrace(enter)
