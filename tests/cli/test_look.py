@@ -239,13 +239,14 @@ def test_a_text_is_recorded_and_looked_at_again(here):
 
 @with_minilm
 def test_the_head_that_matters_most_is_shown_first(here):
-    """`--effects heads` ranks as `effects` does."""
+    """`--effects heads` ranks as `effects` does, and a saved run keeps it."""
     text = "The animal was tired."
-    out = done("look", text, "--effects", "heads")
+    out = done("look", text, "--effects", "heads", "--save", "new")
     effects = rg.effects(None, text)
     layer, head = effects.most
     assert str(effects) in out and f"without it, cosine changes most: by {effects.values[layer, head]:+.3g}" in out
     assert str(effects.ranked(1)[0][0]) == f"{effects.layers[layer]} head {head}"
+    assert str(effects) in done("look", "new")
 
 
 def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(here):

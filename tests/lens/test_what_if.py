@@ -285,8 +285,8 @@ def test_effects_of_everything():
 
 
 def test_effects_interrupted(monkeypatch, tmp_path):
-    """Ctrl-C keeps what was computed; the arrays are saved with their names."""
-    model, passes = Reversed().eval(), []
+    """Ctrl-C keeps what was computed; the arrays are saved with their names, and with a run of the same layers."""
+    model, passes, x = Reversed().eval(), [], torch.randn(1, 9, 16)
 
     def measure(out):
         passes.append(len(out))
@@ -294,7 +294,8 @@ def test_effects_interrupted(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return out[:, -1, 5]
 
-    found = rg.effects(model, inputs=torch.randn(1, 9, 16), measure=measure)
+    found = rg.effects(model, inputs=x, measure=measure)
+    rg.look(model, inputs=x, effects=found, into=tmp_path / "run")
     found.save(tmp_path / "effects.npz")
     held = np.load(tmp_path / "effects.npz")
 
@@ -302,6 +303,10 @@ def test_effects_interrupted(monkeypatch, tmp_path):
     assert held["layers"].tolist() == list(found.layers) and np.array_equal(
         held["values"], found.values, equal_nan=True
     )
+    again = rg.Run.open(tmp_path / "run").effects
+    assert str(again) == str(found) and np.array_equal(again.values, found.values, equal_nan=True)
+    with refusing("effects of something else"):
+        rg.look(Written("einsum"), inputs=x, effects=found)
 
 
 def test_refusals_of_effects():

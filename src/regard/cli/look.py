@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from html import unescape
 from os.path import isdir, isfile
 from pathlib import Path
@@ -26,7 +25,6 @@ from .measure_text import EXAMPLE, parse_measures
 if TYPE_CHECKING:
     from ..audits import Audit
     from ..lens import Run
-    from ..lens.interventions.effects import Effects
     from .terminal import Console
 
 PAGE = Path("attention.html")
@@ -186,7 +184,6 @@ def look(
         raise refuse("look", "the image file does not exist", str(picture), "an image file", "check the path")
     other = None if compare is None else Other(compare)
     run = None if given.run is None else container.open_run(given.run)
-    effect: Effects | None = None
 
     from .terminal import Console
 
@@ -195,6 +192,12 @@ def look(
             from ..lens.look import look as record
 
             what, accepts = model_of("look", given.model, inputs)
+            effect = None
+            if effects is not None:
+                from ..lens.interventions.effects import effects as ranked
+
+                of: Any = effects
+                effect = ranked(what, given.text, of=of, inputs=accepts, target=target, layer=chosen)
             run = record(
                 what,
                 given.text,
@@ -207,12 +210,8 @@ def look(
                 into=save,
                 overwrite=force,
                 measures=measures or None,
+                effects=effect,
             )
-        if effects is not None:
-            from ..lens.interventions.effects import effects as ranked
-
-            of: Any = effects
-            effect = ranked(what, given.text, of=of, inputs=accepts, target=target, layer=chosen)
     second = None if other is None else other.run_for(run, limit or LIMIT)
     from ..audits import audit
     from ..lens.drawing.terminal import summary
@@ -222,17 +221,11 @@ def look(
     report = audit(run)
     findings = [finding.to_json() for finding in report.findings]
     choice = choose(run, layer, head, token, findings)
-    if effect is not None and effect.of == "heads" and layer is None and head is None:
-        at, best = effect.most
-        numbers = [each.name for each in run.calls]
-        if effect.layers[at] in numbers:  # not a call that could not be stored
-            why = f"without it, {effect.measure} changes most: by {effect.values[at, best]:+.3g}"
-            choice = replace(choose(run, numbers.index(effect.layers[at]), best, token), why=why)
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console()
     summary(console, run, choice)
-    if effect is not None:
-        console.print(f"\n{effect}", markup=False)
+    if run.effects is not None:
+        console.print(f"\n{run.effects}", markup=False)
     if facts := trained_facts(run.facts):
         console.print()
     for line in facts:

@@ -17,6 +17,7 @@ from .open_model import OpenModel
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
 from .runs.detectors import checked
+from .runs.effects import Effects
 from .runs.run import Run
 from .storage.reader import is_run, open_run
 from .text_or_path import is_text
@@ -25,7 +26,7 @@ from .trained import is_trained
 DEFAULTS = {"generate": 0, "entry": 0, "limit": "2GB", "overwrite": False}  # of the arguments that are not None
 # The arguments that each kind of `what` accepts.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
-RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite", "measures")
+RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite", "measures", "effects")
 ACCEPTED = {
     "a recorded run": (),
     "a trained model": ("text", "generate", "layers", "values", "limit", "into", "overwrite", "measures"),
@@ -64,6 +65,7 @@ def look(
     tokens: Sequence[str] | None = None,
     special: Any = None,
     measures: Mapping[str, Any] | None = None,
+    effects: Effects | None = None,
 ) -> Run:
     """Runs a model once, or reads arrays, and returns every attention call as a `Run`.
 
@@ -146,7 +148,7 @@ def look(
         return of_arrays(what, **{**given, "measures": own})
     if kind == "weights":
         return of_weights(**{**given, "measures": own})
-    options = RecordingOptions(layer_selection(layers), entry, values, limit, into, overwrite, own)
+    options = RecordingOptions(layer_selection(layers), entry, values, limit, into, overwrite, own, effects)
     if kind == "a module":
         from .recording.entry import of_module  # loads torch
 
@@ -251,7 +253,7 @@ def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
     made = {
         name: list(value) if isinstance(value, list | tuple) else value
         for name, value in {"what": what, **given}.items()
-        if name not in ("into", "overwrite")
+        if name not in ("into", "overwrite", "effects")
     }
     for name in ("what", "picture"):
         value = made.get(name)

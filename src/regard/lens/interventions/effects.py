@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,11 +12,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ...common.errors import refuse
-from ...common.text.terminal_text import printable
 from ...language.expr import batch, key, query, table
 from ...language.expr import head as the_head
 from ...observe.observed_call import ObservedCall
 from ..look import layer_selection
+from ..runs.effects import Effects
 from .blocks import Blocks
 from .change import Change
 from .measures import Subject, measure_of
@@ -27,66 +25,6 @@ from .what_if import WhatIf, checked_heads
 Of = Literal["heads", "layers", "tokens", "edges"]
 TOKENS = 2048  # of one forward pass: more is not faster (bench/LOG.md)
 MOST = 1 << 16
-
-
-@printable
-@dataclass(frozen=True, eq=False, repr=False)
-class Effects:
-    """What interventions change; print it for a ranked table.
-
-    Args:
-        of: "heads", "layers", "tokens" or "edges".
-        measure: the name of the measure.
-        values: the measure with the intervention minus without: (layers, heads), (layers,), (tokens,) or (rows, keys);
-            NaN where a layer has no such head, a row no such key, or the computation was interrupted.
-        clean: the measure without intervention.
-        layers: the names of the layers.
-        tokens: the tokens of the text, or numbers.
-
-    Examples:
-        >>> import numpy as np
-        >>> from regard.lens.interventions.effects import Effects
-        >>> found = Effects("heads", "loss", np.array([[0.1, 2.0]]), 3.0, ("attn",), ("a", "b"))
-        >>> found.ranked()[0]
-        ('attn head 1', 2.0)
-    """
-
-    of: str
-    measure: str
-    values: np.ndarray
-    clean: float
-    layers: tuple[str, ...]
-    tokens: tuple[str, ...]
-
-    def ranked(self, count: int | None = None) -> list[tuple[str, float]]:
-        """What matters, the largest change first, with its value."""
-        flat = self.values.reshape(-1)
-        known = np.flatnonzero(~np.isnan(flat))
-        order = known[np.argsort(-np.abs(flat[known]), kind="stable")][:count]
-        return [(self._name(np.unravel_index(at, self.values.shape)), float(flat[at])) for at in order]
-
-    @property
-    def most(self) -> tuple[int, ...]:
-        """The index of the largest change."""
-        return tuple(map(int, np.unravel_index(np.nan_to_num(np.abs(self.values)).argmax(), self.values.shape)))
-
-    def _name(self, at: Sequence[Any]) -> str:
-        if self.of == "heads":
-            return f"{self.layers[at[0]]} head {at[1]}"
-        if self.of == "layers":
-            return self.layers[at[0]]
-        return " -> ".join(f"{self.tokens[each]!r} ({each})" for each in at)
-
-    def save(self, path: str | Path) -> None:
-        """Writes the arrays and names as a NumPy archive (.npz)."""
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(self).items()}
-        np.savez(path, **arrays)
-
-    def __str__(self) -> str:
-        lines = [f"effects of {self.of} on {self.measure}, which is {self.clean:.4g} without intervention"]
-        return "\n".join([*lines, *(f"{value:+12.4g}  {name}" for name, value in self.ranked(12))])
-
-    __repr__ = __str__
 
 
 def effects(

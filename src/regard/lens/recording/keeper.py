@@ -22,6 +22,7 @@ from ...language.expr import Expr
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.detectors import of_tokens
+from ..runs.effects import Effects
 from ..runs.projections import NAMES, LayerProjections
 from ..runs.run import Run, Step
 from ..storage.folder import Writer
@@ -123,8 +124,9 @@ class RecordingOptions:
 
     layers: numbers or name patterns · entry: the batch entry · values: whether v, x and out are stored; None stores
     them if they are small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one ·
-    measures: own sets of keys · hashed: whether the facts have the hash of the weights, which is read from all of
-    them · matrices: the most bytes of the matrices of the layers that stay with the run.
+    measures: own sets of keys · effects: of `regard.effects` for the same input · hashed: whether the facts have the
+    hash of the weights, which is read from all of them · matrices: the most bytes of the matrices of the layers that
+    stay with the run.
     """
 
     layers: Sequence[int | str] | None = None
@@ -134,6 +136,7 @@ class RecordingOptions:
     into: str | Path | None = None
     overwrite: bool = False
     measures: Mapping[str, Expr] = field(default_factory=dict)
+    effects: Effects | None = None
     hashed: bool = True
     matrices: int = field(default_factory=lambda: MATRICES)
 
@@ -194,6 +197,8 @@ class Keeper:
         known = {**facts(), **more, "entry": self.options.entry, "left_out": self.left_out, "values": bool(self.values)}
         if unknown := [each for each in self.calls if UNKNOWN in each.notes]:
             known[f"{UNKNOWN}s"] = [{"call": each.name, "reason": each.notes[UNKNOWN]} for each in unknown]
+        if self.options.effects is not None:
+            known["effects"] = self.options.effects.fact
         if self.options.layers is not None:
             known["layers"] = list(self.options.layers)
         if self.writer is not None:
@@ -262,6 +267,14 @@ class Keeper:
                         "choose among these",
                     )
                 )
+        if (effects := self.options.effects) is not None and self.calls:
+            texts = [axis.tokens for axis in self.axes.known.values() if axis.grid is None]
+            numbered = Axis.of(len(effects.tokens)).tokens  # of a module, whose tokens are not known
+            layers = {each.name for each in self.calls}.intersection(effects.layers)
+            if not layers or (texts and effects.tokens not in (*texts, numbered)):
+                given = f"layers {', '.join(effects.layers)[:80]}, tokens {' '.join(effects.tokens)[:80]}"
+                expected = "effects of the same model, layers and text"
+                reasons.append(Reason("effects of something else", given, expected, "compute them with regard.effects"))
         for axis in set(self.axes.needed) - set(self.axes.used) if self.calls else ():
             sizes = " or ".join(sorted(self.axes.used))
             reasons.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +45,8 @@ def choose(
     token: str | None = None,
     findings: Sequence[Mapping[str, Any]] = (),
 ) -> Choice:
-    """The call, head and row to show first: what is requested; otherwise a head in which an audit found a fault;
-    otherwise the head that tells most.
+    """The call, head and row to show first: what is requested; otherwise the head with the largest effect, in a run
+    with effects; otherwise a head in which an audit found a fault; otherwise the head that tells most.
 
     A token to which every row attends says nothing about a row, nor do equal weights. The own weight of a row is its
     largest weight minus the mean weight of the other rows on that key, or the weight that every key would have if all
@@ -78,6 +78,8 @@ def choose(
     calls = [at for at in calls if token is None or run.calls[at].queries in rows]
     places = [(at, h) for at in calls for h in range(run.calls[at].shape[0]) if head in (None, h)]
     telling = {at: _telling(run, run.calls[at]) for at in calls}
+    if call is None and head is None and (mattering := _mattering(run)):
+        return replace(choose(run, mattering.call, mattering.head, token), why=mattering.why)
     if (call, head, token) == (None, None, None) and (faulty := _faulty(run, telling, findings)):
         return faulty
     if token is None:
@@ -110,6 +112,21 @@ def choose(
 def points(share: float) -> str:
     """A difference of two shares, in percentage points."""
     return counted(round(100 * share), "point")
+
+
+def _mattering(run: Run) -> Choice | None:
+    """The head with the largest effect, if the run has effects of heads."""
+    effects = run.effects
+    if effects is None or effects.of != "heads":
+        return None
+    rows = {name: row for row, name in enumerate(effects.layers)}
+    places = [
+        (at, rows[call.name], h) for at, call in enumerate(run.calls) if call.name in rows for h in range(call.shape[0])
+    ]
+    changes = [effects.values[place[1:]] for place in places]
+    at = int(np.argmax(np.nan_to_num(np.abs(changes))))
+    call, _, head = places[at]
+    return Choice(call, head, 0, f"without it, {effects.measure} changes most: by {changes[at]:+.3g}")
 
 
 def _faulty(run: Run, telling: Mapping[int, Telling], findings: Sequence[Mapping[str, Any]]) -> Choice | None:

@@ -11,6 +11,7 @@ from ...common.errors import Reason, Refused, refuse
 from ...common.text.units import counted
 from .axis import Axis
 from .call import Call
+from .effects import Effects
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,12 @@ class Run:
     def __repr__(self) -> str:
         steps = f"; {counted(len(self.steps), 'step')}" if self.steps else ""
         return f"<Run of {self.model}: {counted(len(self.calls), 'call')}; {self._sizes()}{steps}>"
+
+    @property
+    def effects(self) -> Effects | None:
+        """What `look(…, effects=)` stored: how much the output depends on each head, layer, token or edge."""
+        fact = self.facts.get("effects")
+        return None if fact is None else Effects.of_fact(fact)
 
     def call(self, at: int | str) -> Call:
         """The call with this number or layer name.
