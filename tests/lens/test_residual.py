@@ -107,16 +107,18 @@ def test_the_logit_lens_ends_with_the_model():
 def test_circuits_are_products_of_the_weights():
     """What a head of GPT-2 writes and matches, and composition, from matrices of the size of the stream."""
     model, _ = made("gpt2")
-    found, (first, second), d = rg.circuits(model, inputs=X), model.transformer.h, model.config.n_embd
+    (first, second), d = model.transformer.h, model.config.n_embd
+    second.attn.c_attn.bias.normal_()
+    found = rg.circuits(model, inputs=X)
     x = second.ln_1(model.transformer.wte.weight)
-    q, k, v = (each.view(len(x), 4, -1)[:, 1] for each in second.attn.c_attn(x).split(d, -1))
+    q, k, v = (each.view(len(x), 4, -1)[:, 2] for each in second.attn.c_attn(x).split(d, -1))
     scores = q[7] @ k.T / q.shape[1] ** 0.5
-    assert [token for token, _ in found.matches(1, 1, 7, 64)] == scores.argsort(descending=True).tolist()
+    assert [token for token, _ in found.matches(1, 2, 7, 64)] == scores.argsort(descending=True).tolist()
 
-    values = (second.attn.c_attn.weight.T @ x[7])[2 * d :].view(4, -1)[1]
-    written = values @ second.attn.c_proj.weight.view(4, -1, d)[1]
+    values = (second.attn.c_attn.weight.T @ x[7])[2 * d :].view(4, -1)[2]
+    written = values @ second.attn.c_proj.weight.view(4, -1, d)[2]
     logits = model.lm_head.weight @ (model.transformer.ln_f.weight * (written - written.mean()))
-    best = found.writes(1, 1, 7, 5)
+    best = found.writes(1, 2, 7, 5)
     assert [token for token, _ in best] == logits.topk(5).indices.tolist()
     np.testing.assert_allclose([value for _, value in best], logits.topk(5).values, rtol=1e-4)
 

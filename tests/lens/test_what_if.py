@@ -258,8 +258,8 @@ def test_effects_one_by_one(name):
     assert found.measure == "last" and found.ranked(1)[0][1] == found.values.flat[np.abs(found.values).argmax()]
 
 
-def test_effects_of_everything():
-    """Layers, tokens and edges are the masks written by hand; the measures are their formulas."""
+def test_effects_of_everything(monkeypatch):
+    """Layers, tokens and edges are the masks written by hand, in one pass or many; the measures are their formulas."""
     model = MODELS["llama"]()
     given = {"inputs": {"input_ids": IDS}, "layer": 1}
     with torch.no_grad():
@@ -282,6 +282,9 @@ def test_effects_of_everything():
             np.testing.assert_allclose(found.values[at], float(value), atol=1e-5)
 
     assert np.isnan(found.values[3, 6]) and not np.isnan(found.values[6, 3])  # no row reads a later key
+    once = rg.effects(model, inputs=given["inputs"], of="tokens").values
+    monkeypatch.setattr("regard.lens.interventions.effects.TOKENS", 1)
+    np.testing.assert_allclose(rg.effects(model, inputs=given["inputs"], of="tokens").values, once, atol=1e-5)
 
 
 def test_effects_interrupted(monkeypatch, tmp_path):
