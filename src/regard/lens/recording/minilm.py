@@ -14,6 +14,7 @@ import json
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,15 +47,8 @@ class DefaultModel:
 
     @classmethod
     def open(cls) -> DefaultModel:
-        """Reads the settings and the tokenizer, and maps the weights into memory. Refused: other weights."""
-        import tokenizers
-
-        folder = default_folder()
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        reader.no_truncation()
-        reader.no_padding()
-        return cls(config, reader, mapped(folder / "model.safetensors", "look"))
+        """The model of the installed package, which is read once. Refused: other weights."""
+        return _read(default_folder())
 
     def record(self, text: str, options: RecordingOptions) -> Run:
         """The run of a text. Refused: a text without words, or longer than the model allows."""
@@ -153,6 +147,18 @@ class DefaultModel:
 
         q, k, v = (of(f"self.{part}", self.config["num_attention_heads"], -1) for part in ("query", "key", "value"))
         return LayerProjections(q, k, v, of("output.dense", y.shape[-1]), y)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(folder: Path) -> DefaultModel:
+    """Reads the settings and the tokenizer, and maps the weights into memory."""
+    import tokenizers
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    reader.no_truncation()
+    reader.no_padding()
+    return DefaultModel(config, reader, mapped(folder / "model.safetensors", "look"))
 
 
 def _name(layer: int) -> str:
