@@ -160,11 +160,14 @@ def test_steps_gradients_and_looks():
         first = model(IDS[:, :5], use_cache=True)
         rest = model(IDS[:, 5:], past_key_values=first.past_key_values).logits
         seen = rg.look(model, inputs={"input_ids": IDS}).calls
+    with rg.what_if(model, layer=1, head=1, output=0) as change:  # not of what `look` computes about calls
+        without = rg.look(model, inputs={"input_ids": IDS}).calls[1]
     x = torch.randn(1, 9, 16, requires_grad=True)
     with rg.what_if(layer := Written("einsum"), score=2 * score), rg.what_if(layer, head=2, mask=key != 3):
         layer(x).sum().backward()
 
     torch.testing.assert_close(rest, whole[:, 5:], atol=1e-5, rtol=1e-5)
+    assert change.calls == 1 and not without.out[1].any() and without.rows["moved"][1].all()
     assert not seen[0].weights()[..., 2].any() and seen[1].weights()[..., 2].any()
     assert x.grad.isfinite().all() and x.grad.any()
 

@@ -14,8 +14,6 @@ from .arguments import Inputs, is_own, model_of, option, read_text
 if TYPE_CHECKING:
     from ..lens.interventions.measures import Subject
 
-SHOWN = 8  # predictions or tokens
-
 
 def what_if(
     words: Annotated[
@@ -47,7 +45,7 @@ def what_if(
     """
     with requires_extra("what-if", "look"):
         from ..lens.interventions.effects import effects as ranked
-        from ..lens.interventions.measures import Subject
+        from ..lens.interventions.measures import Subject, difference
         from ..lens.interventions.what_if import what_if as changed
     from .terminal import emit
 
@@ -75,7 +73,7 @@ def what_if(
         before = subject(1)
         with changed(subject.model, layer=layers, head=head or None, **rules):
             after = subject(1)
-    emit("\n".join(_difference(subject, before, after)))
+    emit("\n".join(difference(subject, before, after)))
 
 
 def _model_and_text(words: list[str]) -> tuple[str | None, str | None]:
@@ -99,24 +97,3 @@ def _without(subject: Subject, cut: list[str]):
         kept = ~((query == subject.position(row)) & (key == subject.position(column)))
         mask = kept if mask is None else mask & kept
     return mask
-
-
-def _difference(subject: Subject, before: Any, after: Any) -> list[str]:
-    """The likeliest next tokens of models that write, otherwise the tokens whose outputs change most."""
-    from ..lens.interventions.measures import main_output
-
-    if subject.writes:
-        chances = [out.logits[0, -1].double().softmax(-1) for out in (before, after)]
-        likeliest = sum(chances).topk(SHOWN).indices.tolist()
-        rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {subject.spell(each)!r}" for each in likeliest]
-        return ["  before    after  next token", *rows]
-    import torch
-
-    was, now = (main_output(out).double() for out in (before, after))
-    moves = (1 - torch.nn.functional.cosine_similarity(was, now, dim=-1)).reshape(-1).clamp_min(0)
-    order = moves.argsort(descending=True)[:SHOWN].tolist()
-    tokens = subject.axis.tokens if len(subject.axis) == len(moves) else [""] * len(moves)
-    return [
-        "1 - cosine of the outputs before and after",
-        *(f"{moves[at]:10.4f}  {tokens[at]!r} ({at})" for at in order),
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,30 @@ class OpenModel:
                 name = getattr(self.what, "name_or_path", "") or type(self.what).__name__
                 self.model = Opened(name, self.what, self.tokenizer, own=False)
         return self.model
+
+    def without(self, text: str, what: str, **change: Any) -> Run:
+        """The run of a text inside `what_if(**change)`, with the fact `changed`: what was changed, in words, and what
+        the model predicts before and after, or which outputs move.
+        """
+        import torch
+
+        from .interventions.measures import Subject, difference
+        from .interventions.what_if import what_if
+
+        if isinstance(self.model, DefaultModel):
+            self.model = None  # what_if changes models of torch
+        model: Any = self.open(alone=False)
+        if isinstance(model, TrainedModel):
+            with what_if(model.saved.model, **change):
+                run, lines = self(text), []
+        else:
+            subject = Subject.of(model.model, text, None, None, model.words)
+            with torch.no_grad():
+                before = subject(1)
+                with what_if(subject.model, **change):
+                    run, after = self(text), subject(1)
+            lines = difference(subject, before, after)
+        return dataclasses.replace(run, facts={**run.facts, "changed": "\n".join([what, *lines])})
 
     def __call__(self, text: Any, target: Any = None, image: Any = None, inputs: Any = None) -> Run:
         """The run of a text, or of other inputs of a transformers model. Refused: whatever `look` refuses."""

@@ -35,6 +35,7 @@ ARGUMENTS = {
     FLEX: ("q", "k", "v", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers", "mask_buffers"),
 }
 WORDS = {"query": "q", "key": "k", "value": "v"}
+HOOK = ObservedCall(-1, "", "")  # what is inside while an observer looks at a call: its functions are not the model's
 
 
 class Running(NamedTuple):
@@ -123,6 +124,8 @@ class Observer(TorchFunctionMode):
 
     def _intercept(self, label: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
         """Runs and observes a call of a function of regard; older observers see it, too."""
+        if self.inside is HOOK and threading.get_ident() == self.thread:
+            return function(*args, **kwargs)
         present = list(watchers)  # another thread may end this block meanwhile
         if older := present[: present.index(self._intercept)] if self._intercept in present else []:
             function = functools.partial(_passed, older[-1], label, function)
@@ -190,14 +193,14 @@ class Observer(TorchFunctionMode):
 
     def _ended(self, call: ObservedCall) -> None:
         self.seen.append(call)
-        self.inside = call  # torch functions called by the hooks are not the model's
+        self.inside = HOOK
         if self.backward:
             _time_backward(call)
         self.called(call)
         self.inside = None
 
     def _stepped(self, *what) -> None:
-        self.inside = ObservedCall(-1, "", "")  # torch functions called by the hook are not the model's
+        self.inside = HOOK
         self.stepped(*what)
         self.inside = None
 

@@ -18,6 +18,7 @@ from ..runs.axis import Axis
 from ..runs.first_view import position_of
 from ..runs.labels import named
 
+SHOWN = 8  # tokens of a difference
 LOSS, LOGIT, KL, COSINE = "loss", "logit", "kl", "cosine"
 
 
@@ -188,3 +189,20 @@ def main_output(out: Any) -> torch.Tensor:
             "pass measure= as a function",
         )
     return found
+
+
+def difference(subject: Subject, before: Any, after: Any) -> list[str]:
+    """The likeliest next tokens of models that write, otherwise the tokens whose outputs change most."""
+    if subject.writes:
+        chances = [out.logits[0, -1].double().softmax(-1) for out in (before, after)]
+        likeliest = sum(chances).topk(SHOWN).indices.tolist()
+        rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {subject.spell(each)!r}" for each in likeliest]
+        return ["  before    after  next token", *rows]
+    was, now = (main_output(out).double() for out in (before, after))
+    moves = (1 - F.cosine_similarity(was, now, dim=-1)).reshape(-1).clamp_min(0)
+    order = moves.argsort(descending=True)[:SHOWN].tolist()
+    tokens = subject.axis.tokens if len(subject.axis) == len(moves) else [""] * len(moves)
+    return [
+        "1 - cosine of the outputs before and after",
+        *(f"{moves[at]:10.4f}  {tokens[at]!r} ({at})" for at in order),
+    ]

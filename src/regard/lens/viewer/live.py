@@ -10,12 +10,15 @@ from typing import Any
 
 from ...common.errors import refuse
 from ...common.files.strict_json import wrong
+from ...language.expr import key, query
 from ...language.masks import causal, window
+from ..open_model import OpenModel
 from ..runs.changed import RECORDED
 from ..runs.first_view import choose
+from ..runs.labels import named
 from ..runs.run import Run
 from .queries import about, calls_of, plain
-from .routes import ROUTES, HeldRuns, Responder
+from .routes import ROUTES, HeldRuns, Responder, index
 
 LONGEST = 1 << 20  # bytes of a request
 AHEAD = 64  # requests that are answered with a new run
@@ -34,7 +37,7 @@ class Live:
     def __init__(
         self,
         runs: HeldRuns,
-        record: Callable[[str], Run] | None = None,
+        record: OpenModel | None = None,
         find: Callable[[Run], Findings] | None = None,
     ):
         self.runs, self.record, self.find = runs, record, find
@@ -44,13 +47,17 @@ class Live:
     def answer(self, what: str, body: bytes) -> bytes:
         """The JSON of a new run: its number, what the page knows about it, and the frames that it will request next.
 
-        what: "text" or "rules", of which the page already knows the rest. Refused: anything that is not understood.
+        what: "text", "without", or "rules", of which the page already knows the rest. Refused: anything that is not
+        understood.
         """
         given = _read(body)
         next_requests = _requests(given.get("ahead", []))
         if what == "text":
             run, findings = self._text(given)
             known = described(run, findings)
+        elif what == "without":
+            run = self._without(given)
+            known = {**described(run, ()), "start": {}}  # what is shown stays
         else:
             run = self._rules(given)
             known = {**calls_of(run), "findings": []}  # the text, and what is shown, stay
@@ -70,6 +77,26 @@ class Live:
         text = given.get("text")
         if not isinstance(text, str) or not text.strip():
             raise refuse("text", "no text", repr(text)[:40], "a text", "enter some words")
+        with self._recording:
+            run = self._model()(text)
+        return run, () if self.find is None else self.find(run)
+
+    def _without(self, given: Mapping[str, Any]) -> Run:
+        """The run of the same text without a head; with a row and a key, without this edge of the head."""
+        run = self.runs[given.get("n")]
+        at = run.calls[index("call", str(given.get("call")), len(run.calls))]
+        h = index("head", str(given.get("head")), at.shape[0])
+        what, change = f"without head {h} of {at.name}", {"output": 0}
+        if given.get("key") is not None:
+            i, j = (index(name, str(given.get(name)), size) for name, size in zip(("query", "key"), at.shape[1:]))
+            words = named(run.axes[at.queries], i), named(run.axes[at.keys], j)
+            what = f"without {words[0]} → {words[1]} in head {h} of {at.name}"
+            change = {"mask": ~((query == at.start + i) & (key == j))}
+        with self._recording:
+            return self._model().without(run.text, what, layer=at.name, head=h, **change)
+
+    def _model(self) -> OpenModel:
+        """The model of the first run. Refused: if it is not known."""
         if self.record is None:
             raise refuse(
                 "text",
@@ -78,9 +105,7 @@ class Live:
                 "a run that this command recorded",
                 "serve a model and a text: regard look MODEL TEXT --serve",
             )
-        with self._recording:
-            run = self.record(text)
-        return run, () if self.find is None else self.find(run)
+        return self.record
 
     def _rules(self, given: Mapping[str, Any]) -> Run:
         run, call, width = self.runs[given.get("n")], given.get("call"), given.get("window")

@@ -64,23 +64,23 @@ class Responder:
         at, h = self._head(n, call, head)
         if pool not in POOLS:
             raise refuse("tile", "no such pool", pool[:40], " or ".join(POOLS), "choose one of them")
-        z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
-        r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
+        z = index("level", level, max(at.shape[1:]).bit_length() + 1)
+        r, c = index("row", row, at.shape[1]), index("column", column, at.shape[2])
         limit = {} if isinstance(at, Call) else {"budget": MEAN_BUDGET // at.count}
         found: Tile = self.cache.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c, **limit))
         return _codes(getattr(found, pool), found.allowed, found.exact, found.wrong)
 
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
-        return _exact(at, heads=[h], rows=[_number("row", i, at.shape[1])])
+        return _exact(at, heads=[h], rows=[index("row", i, at.shape[1])])
 
     def _rows(self, n: str, call: str, i: str) -> bytes:
         at = self._call(n, call)
-        return _exact(at, rows=[_number("row", i, at.shape[1])])
+        return _exact(at, rows=[index("row", i, at.shape[1])])
 
     def _column(self, n: str, call: str, head: str, j: str) -> bytes:
         at, h = self._head(n, call, head)
-        return _exact(at, heads=[h], keys=[_number("column", j, at.shape[2])])
+        return _exact(at, heads=[h], keys=[index("column", j, at.shape[2])])
 
     def _pair(self, n: str, queries: str, keys: str, i: str, j: str) -> bytes:
         run = self._run(n)
@@ -94,7 +94,7 @@ class Responder:
                 "pass the axes of a call",
             )
         _, Q, K = calls[0].shape
-        found = answers.pair(run, calls[0].queries, calls[0].keys, _number("row", i, Q), _number("column", j, K))
+        found = answers.pair(run, calls[0].queries, calls[0].keys, index("row", i, Q), index("column", j, K))
         weights, allowed = (np.concatenate([one[name] for one in found]) for name in ("weights", "allowed"))
         return _codes(weights, allowed, "exact", calls=[one["call"] for one in found])
 
@@ -104,14 +104,14 @@ class Responder:
 
     def _walk(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._one_head(n, call, head)
-        return json.dumps(answers.walk(at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
+        return json.dumps(answers.walk(at, h, index("row", i, at.shape[1])), allow_nan=False).encode()
 
     def _matrices(self, n: str, call: str, head: str) -> bytes:
         return frame({}, **matrices(*self._one_head(n, call, head)))
 
     def _products(self, n: str, call: str, head: str, i: str, j: str) -> bytes:
         at, h = self._one_head(n, call, head)
-        row, key = _number("row", i, at.shape[1]), _number("column", j, at.shape[2])
+        row, key = index("row", i, at.shape[1]), index("column", j, at.shape[2])
         return frame({}, **products(at, h, row, key))
 
     def _overview(self, n: str, call: str) -> bytes:
@@ -122,11 +122,11 @@ class Responder:
         return frame({"exact": found.exact}, codes=coded(at, found))
 
     def _run(self, n: str) -> Run:
-        return self.runs[_number("run", n, len(self.runs))]
+        return self.runs[index("run", n, len(self.runs))]
 
     def _call(self, n: str, call: str) -> Call:
         calls = self._run(n).calls
-        return calls[_number("call", call, len(calls))]
+        return calls[index("call", call, len(calls))]
 
     def _one_head(self, n: str, call: str, head: str) -> tuple[Call, int]:
         at, h = self._head(n, call, head)
@@ -138,7 +138,7 @@ class Responder:
         at = self._call(n, call)
         if head in MEANS:
             return mean_of(self._run(n), at, head), 0
-        return at, _number("head", head, at.shape[0])
+        return at, index("head", head, at.shape[0])
 
 
 class TileCache:
@@ -226,7 +226,7 @@ def _codes(
     return frame({"exact": exact, **header}, coarse=coarse, fine=fine)
 
 
-def _number(name: str, word: str, count: int) -> int:
+def index(name: str, word: str, count: int) -> int:
     """A part of the URL path as an integer from 0 to count − 1."""
     if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word) < count):
         raise Refused("request", [Reason(f"no such {name}", word[:40], f"0 to {count - 1}", "count from 0")])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...common.errors import Refused
 from ...common.optional import needs
 from ...common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
+from ..open_model import OpenModel
 from ..runs.run import Run
 from .html import page, policy
 from .live import LONGEST, Findings, Live
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 EXPENSIVE = ("tile", "overview")  # routes with a concurrency limit of their own, so that others never wait for them
 EXPENSIVE_LIMIT, CHEAP_LIMIT = 2, 4
-LIVE = (["live", "text"], ["live", "rules"])  # the addresses of new runs
+LIVE = (["live", "text"], ["live", "without"], ["live", "rules"])  # the addresses of new runs
 JSON = ("walk", "live")
 
 
@@ -53,7 +54,7 @@ def serve(
 class Server(LocalServer):
     """The page of a run at `address`, which contains the secret. `run()` serves until Ctrl-C, `with` during its block.
 
-    Arguments as for `page`. port: 0 for any that is free · record, find: the run of another text, and the findings
+    Arguments as for `page`. port: 0 for any that is free · record, find: the model of the run, and the findings
     about a run, for `Live`.
 
     Refused: whatever `page` refuses; a port that is not available.
@@ -67,7 +68,7 @@ class Server(LocalServer):
         port: int = 0,
         findings: Sequence[Mapping[str, Any]] = (),
         start: Mapping[str, int] | None = None,
-        record: Callable[[str], Run] | None = None,
+        record: OpenModel | None = None,
         find: Callable[[Run], Findings] | None = None,
     ):
         needs("serve", "look", "starlette", "uvicorn")
