@@ -121,6 +121,19 @@ def test_changed_rules_are_a_new_run(rules):
         assert ((client.frame(f"row/{number}/0/0/6")[1]["coarse"] != codes.MASKED) == allowed).all()
 
 
+@with_minilm
+def test_the_model_without_an_edge(texts):
+    """Its row has the other keys' weights, renormalized; the answer says how far outputs move."""
+    client, before = Client(texts), rg.look(text=SENTENCE).calls[3].weights(heads=1)[0]
+    new = made(client, "without", n=0, call=3, head=1, query=9, key=2)
+    kept = np.where(np.arange(len(before)) == 2, 0, before[9])
+    row_near(client, f"{new['number']}/3/1/9", kept / kept.sum())
+    row_near(client, f"{new['number']}/3/1/8", before[8])
+    facts = new["run"]["facts"]
+    assert facts["changed"] == "without because → animal in head 1 of encoder.layer.3.attention.self"
+    assert "cosine" in facts["difference"][0]
+
+
 def test_frames_come_with_the_run(rules):
     """What the page requests next is in the answer, and is what the request would have found; nothing else is."""
     _, client = rules
@@ -149,6 +162,8 @@ def test_requests_for_runs_are_checked(rules):
         ("rules", {"n": 5, "mask": "none"}, "no such run: 5"),
         ("rules", {"n": True, "mask": "none"}, "no such run: True"),
         ("text", {"text": "words"}, "the model of this run is not known"),
+        ("without", {"n": 0, "call": 0, "head": 1}, "the model of this run is not known"),
+        ("without", {"n": 0, "call": 0, "head": "mean"}, "mean"),
         ("text", {"text": " \n"}, "no text"),
     ):
         status, found = client.post(f"live/{what}", given)
@@ -209,6 +224,11 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     until(again, "state.run > 0 && live.rules() !== null")
     assert "wide" in again.text("#reader") and again.tab.input_value("#live-mask") == "causal"
     again.context.close()
+    view.click("#live-reset")
+    until(view, "state.run === 0")
+    view.click("#live-head")
+    until(view, "state.run > 0")
+    assert "without head 1" in view.text("#live-difference") and "without=3.1" in view.address()
     view.click("#live-reset")
     until(view, "state.run === 0")
     assert view.tab.input_value("#live-text") == SENTENCE and "tired" in view.text("#reader")

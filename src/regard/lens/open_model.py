@@ -74,8 +74,8 @@ class OpenModel:
         return self.model
 
     def without(self, text: str, what: str, **change: Any) -> Run:
-        """The run of a text inside `what_if(**change)`, with the fact `changed`: what was changed, in words, and what
-        the model predicts before and after, or which outputs move.
+        """The run of a text inside `what_if(**change)`, with the facts `changed`, what was changed, and `difference`,
+        lines about what the model predicts before and after, or which outputs move.
         """
         import torch
 
@@ -95,7 +95,7 @@ class OpenModel:
                 with what_if(subject.model, **change):
                     run, after = self(text), subject(1)
             lines = difference(subject, before, after)
-        return dataclasses.replace(run, facts={**run.facts, "changed": "\n".join([what, *lines])})
+        return dataclasses.replace(run, facts={**run.facts, "changed": what, "difference": lines})
 
     def __call__(self, text: Any, target: Any = None, image: Any = None, inputs: Any = None) -> Run:
         """The run of a text, or of other inputs of a transformers model. Refused: whatever `look` refuses."""

@@ -18,7 +18,7 @@ from ..runs.axis import Axis
 from ..runs.first_view import position_of
 from ..runs.labels import named
 
-SHOWN = 8  # tokens of a difference
+SHOWN, LEAST = 8, 0.0001  # tokens of a difference, and the least movement of an output
 LOSS, LOGIT, KL, COSINE = "loss", "logit", "kl", "cosine"
 
 
@@ -199,8 +199,10 @@ def difference(subject: Subject, before: Any, after: Any) -> list[str]:
         rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {subject.spell(each)!r}" for each in likeliest]
         return ["  before    after  next token", *rows]
     was, now = (main_output(out).double() for out in (before, after))
-    moves = (1 - F.cosine_similarity(was, now, dim=-1)).reshape(-1).clamp_min(0)
-    order = moves.argsort(descending=True)[:SHOWN].tolist()
+    moves = (1 - F.cosine_similarity(was, now, dim=-1)).reshape(-1)
+    order = [at for at in moves.argsort(descending=True)[:SHOWN].tolist() if moves[at] >= LEAST]
+    if not order:
+        return [f"no output moves by {LEAST} or more (1 - cosine)"]
     tokens = subject.axis.tokens if len(subject.axis) == len(moves) else [""] * len(moves)
     return [
         "1 - cosine of the outputs before and after",

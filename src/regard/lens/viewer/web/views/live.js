@@ -1,5 +1,5 @@
-// On a served page: another text through the model, and attention with changed rules. Each becomes a run of its own, which the
-// whole page then shows.
+// On a served page: another text through the model, the model without a head or an edge, and attention with changed rules. Each
+// becomes a run of its own, which the whole page then shows.
 
 const RULES = { temperature: 1, factor: null, mask: "recorded", width: 4 }; // what the model does
 const MASKS = { recorded: "as recorded", none: "none", causal: "causal", window: "window, both sides", "causal window": "causal window" };
@@ -7,6 +7,8 @@ const positive = (text) => (Number(text) > 0 && Number.isFinite(Number(text)) ? 
 
 choosable("original", false, { key: "with", write: (original) => (original ? "original" : undefined), read: (text) => text === "original" || undefined });
 choosable("text", null, { write: (text) => (text === null ? undefined : encodeURIComponent(text)), read: (text) => text || undefined });
+// The call and head that are left out, and for an edge its row and key: "5.11", "5.11.9.2".
+choosable("without", null, { read: (text) => (/^\d+\.\d+(\.\d+\.\d+)?$/.test(text) ? text : undefined), write: (place) => place ?? undefined });
 choosable("temperature", RULES.temperature, { read: positive });
 choosable("factor", RULES.factor, { read: (text) => (text.trim() && Number.isFinite(Number(text)) ? Number(text) : undefined), write: (factor) => (factor === null ? undefined : `${factor}`) });
 choosable("mask", RULES.mask, oneOf(MASKS));
@@ -28,14 +30,17 @@ const live = {
     this.mask = element("select", undefined, { id: "live-mask" }, ...Object.entries(MASKS).map(([value, title]) => element("option", title, { value })));
     this.width = field("live-width", "input", { type: "number", min: 1, step: 1 });
     this.wide = labelled("keys in the window", this.width);
-    this.reset = button("as the model", () => choose({ text: null, ...RULES }), { id: "live-reset", title: "The text and the rules that were recorded" });
+    this.head = button("without this head", () => this.leave([state.call, state.head]), { id: "live-head" });
+    this.edge = button("without this edge", () => this.leave([state.call, state.head, state.query, state.key]), { id: "live-edge" });
+    this.difference = element("pre", undefined, { id: "live-difference", hidden: true });
+    this.reset = button("as the model", () => choose({ text: null, without: null, ...RULES }), { id: "live-reset", title: "The text and the rules that were recorded" });
     this.original = button("compare with the original", () => choose({ original: !state.original }), { id: "live-original" });
     this.said = element("p", undefined, { id: "live-said", className: "note", role: "status" });
     $("live").append(
       element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.original, this.reset),
-      ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text)]),
+      ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text), element("div", undefined, { id: "live-without" }, this.head, this.edge)]),
       element("div", undefined, { id: "live-rules" }, labelled("temperature", this.slider, this.number), labelled("scale of q·k", this.factor), labelled("mask", this.mask), this.wide),
-      this.said);
+      this.said, this.difference);
     this.text.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => choose({ text: this.text.value.trim() && this.text.value !== data.live ? this.text.value : null }), 150);
@@ -45,6 +50,24 @@ const live = {
     this.factor.addEventListener("change", () => choose({ factor: this.factor.value === "" ? null : Number(this.factor.value) }));
     this.mask.addEventListener("change", () => choose({ mask: this.mask.value }));
     this.width.addEventListener("change", () => this.take(this.width, "width", positive(this.width.value) && Math.max(1, Math.round(Number(this.width.value))), "a window has 1 key or more"));
+  },
+
+  /** Runs the model without a head or an edge, or with it again. */
+  leave(place) {
+    const without = place.join(".");
+    choose({ without: state.without === without ? null : without });
+  },
+
+  /** The buttons say what they leave out: a head; an edge only where a key is chosen. */
+  offer() {
+    const { call, head, query, key, without, run } = state;
+    const one = head !== "mean" && head !== "all";
+    const { axes, calls } = runs[run];
+    this.head.disabled = !one;
+    this.edge.disabled = !one || key === null;
+    this.edge.title = key === null ? "choose a key first: click a token or a cell" : `${wordOf(axes[calls[call].queries], query)} → ${wordOf(axes[calls[call].keys], key)} in this head`;
+    this.head.setAttribute("aria-pressed", without === [call, head].join("."));
+    this.edge.setAttribute("aria-pressed", without === [call, head, query, key].join("."));
   },
 
   /** Chooses the value of a field. A wrong one gives way to the value that is used, and the page says why. */
@@ -63,7 +86,8 @@ const live = {
   draw(changed) {
     if (!data.served) return undefined;
     this.original.setAttribute("aria-pressed", state.original);
-    if (!["text", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return undefined;
+    if (data.live !== null) this.offer();
+    if (!["text", "without", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return undefined;
     const put = (node, value) => { if (document.activeElement !== node && node.value !== String(value)) node.value = value; };
     put(this.text, state.text ?? data.live ?? "");
     put(this.slider, Math.log2(state.temperature));
@@ -72,7 +96,7 @@ const live = {
     put(this.mask, state.mask);
     put(this.width, state.width);
     this.wide.hidden = !state.mask.endsWith("window");
-    this.reset.disabled = state.text === null && !this.rules();
+    this.reset.disabled = state.text === null && state.without === null && !this.rules();
     return this.update();
   },
 
@@ -89,9 +113,17 @@ const live = {
     try {
       const base = state.text === null || data.live === null ? 0 : await this.run("text", { text: state.text });
       if (turn !== this.turn) return;
-      const rules = this.rules();
-      const number = rules ? await this.run("rules", { n: base, ...rules }, this.ahead()) : base;
+      const whole = state.without === null || data.live === null;
+      const [call, head, query, key] = whole ? [] : state.without.split(".").map(Number);
+      if (!whole) this.say("running the model");
+      const model = whole ? base : await this.run("without", { n: base, call, head, query, key });
       if (turn !== this.turn) return;
+      const rules = this.rules();
+      const number = rules ? await this.run("rules", { n: model, ...rules }, this.ahead()) : model;
+      if (turn !== this.turn) return;
+      const { changed, difference } = whole ? {} : runs[model].facts;
+      this.difference.hidden = whole;
+      this.difference.textContent = whole ? "" : [changed, ...difference].join("\n");
       this.say(rules ? "The calls are computed again from their recorded q, k and v; later layers would get other inputs from a model with these rules." : "");
       const before = this.shown;
       this.shown = number;
@@ -124,7 +156,7 @@ const live = {
       const reply = await requested(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ...given, ahead }) });
       const answer = await reply.json();
       if (!reply.ok) throw new Error(answer.error ?? `the server responded with status ${reply.status}`);
-      runs[answer.number] = what === "rules" ? { ...runs[given.n], ...answer.run } : answer.run; // rules leave the text as it is
+      runs[answer.number] = what === "text" ? answer.run : { ...runs[given.n], ...answer.run }; // what is shown stays
       for (const [path, frame] of Object.entries(answer.ahead)) source.answers.get(path, async () => unframed(bytes(frame).buffer));
       addMetrics(answer.run);
       return answer.number;
