@@ -17,9 +17,8 @@ from ..common.optional import requires_extra
 from ..common.text.keywords import known_keywords
 from ..common.text.units import counted
 from ..language.expr import text as text_of
-from .look import layer_selection
 from .open_model import OpenModel
-from .recording.keeper import RecordingOptions
+from .recording.keeper import RecordingOptions, layer_selection
 from .runs.detectors import checked
 from .runs.run import Run
 from .storage.reader import is_run

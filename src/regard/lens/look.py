@@ -15,7 +15,7 @@ from ..common.text.characters import clipped
 from ..common.text.keywords import known_keywords
 from .open_model import OpenModel
 from .recording.from_arrays import of_arrays, of_weights
-from .recording.keeper import RecordingOptions
+from .recording.keeper import RecordingOptions, layer_selection
 from .runs.detectors import checked
 from .runs.effects import Effects
 from .runs.run import Run
@@ -117,6 +117,8 @@ def look(
             run's tokens: `token[key]` is a number in the vocabulary (of `tokens`, equal ones have equal numbers), and
             `token["it"]` that of a word. The weight on them becomes a figure of every row and head, like `duplicate`
             and `induction`, which texts with repeated tokens have and which a measure of this name replaces.
+        effects: what `regard.effects` returned for this model and input: the run has it as `run.effects`, and is shown
+            from the head that matters most on.
 
     Returns:
         The run. `run.calls` are the attention calls in order.
@@ -266,22 +268,3 @@ def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
     if made.get("text") == run.text:
         del made["text"]  # the run has it already, and it may be long
     return dataclasses.replace(run, facts={**run.facts, "made": made})
-
-
-def layer_selection(
-    layers: Sequence[int | str] | int | str | None, where: str = "look"
-) -> tuple[int | str, ...] | None:
-    """The numbers and names of the selected layers; None selects all. Refused: anything else."""
-    if layers is None:
-        return None
-    listed = (layers,) if isinstance(layers, int | str) else tuple(layers)
-    wrong = [part for part in listed if isinstance(part, bool) or not isinstance(part, int | str)]
-    if wrong or not listed:
-        raise refuse(
-            where,
-            "layers is not a selection of layers",
-            f"layers={layers!r}",
-            "numbers, names, or patterns such as '*.attn'",
-            "leave it out for all layers",
-        )
-    return listed

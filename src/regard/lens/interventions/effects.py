@@ -15,7 +15,7 @@ from ...common.errors import refuse
 from ...language.expr import batch, key, query, table
 from ...language.expr import head as the_head
 from ...observe.observed_call import ObservedCall
-from ..look import layer_selection
+from ..recording.keeper import layer_selection
 from ..runs.effects import Effects
 from .blocks import Blocks
 from .change import Change

@@ -21,8 +21,8 @@ from ...observe.handwritten import Trail
 from ...observe.observed_call import CACHE, FLEX, HF, REGARD, SDPA, WRITTEN_OUT, ObservedCall
 from ...observe.observer import Observer, module_of
 from ...observe.recorder import NAME, changing
-from ..look import layer_selection
 from ..recording.entry import on_regard
+from ..recording.keeper import layer_selection
 from .change import Change
 
 

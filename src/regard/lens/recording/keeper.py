@@ -309,6 +309,25 @@ def fits(part: int | str, name: str, number: int | None) -> bool:
     return part == number if isinstance(part, int) else fnmatch.fnmatchcase(name, part)
 
 
+def layer_selection(
+    layers: Sequence[int | str] | int | str | None, where: str = "look"
+) -> tuple[int | str, ...] | None:
+    """The numbers and names of the selected layers; None selects all. Refused: anything else."""
+    if layers is None:
+        return None
+    listed = (layers,) if isinstance(layers, int | str) else tuple(layers)
+    wrong = [part for part in listed if isinstance(part, bool) or not isinstance(part, int | str)]
+    if wrong or not listed:
+        raise refuse(
+            where,
+            "layers is not a selection of layers",
+            f"layers={layers!r}",
+            "numbers, names, or patterns such as '*.attn'",
+            "leave it out for all layers",
+        )
+    return listed
+
+
 @contextlib.contextmanager
 def keeping(options: RecordingOptions, axes: Axes, alike: Callable[[str], int], rows: int = 0) -> Iterator[Keeper]:
     """A keeper that writes into `options.into`, if set; after an error the incomplete files are removed."""
