@@ -47,7 +47,7 @@ HOSTILE = (
 )
 
 # What a part has once it is drawn.
-DRAWN = {"walk": "#walk-steps li.now", "pair": "#pair-note:not(:empty)", "lines": "#lines-svg line"}
+DRAWN = {"walk": "#walk-steps li.now", "lines": "#lines-svg line"}
 
 
 def listened(tab) -> list[str]:

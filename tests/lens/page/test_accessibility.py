@@ -37,7 +37,6 @@ def no_violation(view):
     """Fails if there is one as the page is, with every section used, or with the help open."""
     assert violations(view.tab) == []
     view.reach("walk")
-    view.reach("pair")
     view.tab.evaluate(
         """() => {
             walk.set({ all: true });

@@ -28,7 +28,6 @@ EVERYTHING = """() => {
 def said(view):
     """Everything that the page says, with every section in use."""
     view.reach("walk")
-    view.reach("pair")
     view.tab.evaluate("walk.set({ all: true }); headTable.turn(); map.pointer()")
     found = []
     for change in ({}, {"direction": "from"}, {"key": 0}, {"filter": {"metric": "spread", "low": 0, "high": 1}}):

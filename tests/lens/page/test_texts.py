@@ -33,7 +33,7 @@ def read(kept_open):
     def reading(name):
         run = rg.look(None, TEXTS[name])
         view = kept_open(run)
-        for part in ("walk", "pair", "lines"):
+        for part in ("walk", "lines"):
             view.reach(part)
         view.tab.evaluate(
             """walk.set({ all: true, tabled: true });

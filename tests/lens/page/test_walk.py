@@ -12,7 +12,6 @@ from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.figures import of_weights
 from regard.lens.runs.run import Step
 from regard.lens.viewer import page
-from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, fault, near
 from tests.support.page_map import Map
 
@@ -163,48 +162,22 @@ def test_what_is_not_finite_is_shown(opened):
     assert f"{bad} weights are not between 0 and 1." in seen.text("#strongest-note")
 
 
-@pytest.fixture(scope="module")
-def paired(kept_open):
-    """A page of three causal layers of four heads, scrolled to the pair, and the exact weights."""
-    run, exact = example(10, 3, 4, mask=rg.causal())
-    opened = kept_open(run)
-    opened.reach("pair")
-    return opened, np.stack(exact)
-
-
-def test_a_pair_in_every_head(paired):
-    """p_ij of every layer and head, strongest first; the cells have the colours of these weights. Without a key the
-    strongest ordinary one is taken; a masked pair has no weight in any head.
+def test_a_pair_in_every_head(opened):
+    """The heads of all layers with the largest p_ij, strongest first; a click chooses one, and the pair stays. A masked
+    pair has no weight in any head; without a chosen key there is no pair.
     """
-    opened, exact = paired
-
-    def heads(**change):
-        """The weights in the list of heads, in its order."""
-        opened.choose(**change)
-        answer = "[node.dataset.call, node.dataset.head, node.querySelector('data').value].map(Number)"
-        return {(call, head): p for call, head, p in opened.each("#pair-list .entry", answer)}
-
-    shown = heads(call=0, head=0, query=8, key=2, scale="log")
-    assert list(shown) == sorted(np.ndindex(3, 4), key=lambda at: -exact[at][8, 2])
+    run, exact = example(10, 3, 4, mask=rg.causal())
+    view, exact = opened(run), np.stack(exact)
+    assert not view.tab.is_visible("#pair")
+    view.choose(call=1, head=2, query=8, key=2)
+    answer = "['call', 'head'].map((name) => Number(node.firstChild.dataset[name])).concat(Number(node.lastChild.value))"
+    shown = {(call, head): p for call, head, p in view.each("#pair li", answer)}
+    assert list(shown) == sorted(np.ndindex(3, 4), key=lambda at: -exact[at][8, 2])[:6]
     near(shown, exact[:, :, 8, 2], FINE_ERROR)
-    size = opened.tab.evaluate("pair.cell")
-    for call, head in ((0, 1), (2, 3)):
-        x, y = (size["left"] + head * size["width"] + 3, size["top"] + call * size["height"] + 3)
-        assert distance(opened.pixel("#pair-canvas", int(x), int(y)), logarithmic(exact[call, head, 8, 2])) <= 6
-    strongest = 1 + int(exact[1, 2, 7, 1:-1].argmax())
-    near(heads(call=1, head=2, query=7, key=None), exact[:, :, 7, strongest], FINE_ERROR)
-    assert f"({strongest})" in opened.text("#pair-title") and "not a special token" in opened.text("#pair-note")
-    assert heads(query=3, key=9) == {} and "No head has weight on this pair." in opened.text("#pair-note")
-
-
-def test_a_pair_leads_to_its_heads(paired):
-    """Arrows in the grid choose the head; the pair stays."""
-    opened, _ = paired
-    opened.choose(call=1, head=2, query=8, key=2)
-    opened.tab.focus("#pair-canvas")
-    opened.press("ArrowDown", "ArrowRight", "ArrowRight")
-    assert opened.state("call", "head", "query", "key") == (2, 3, 8, 2)
-    assert opened.text("#pair-readout").startswith("Layer 2, head 3: ")
+    view.click("#pair li:first-child button")
+    assert view.state("call", "head", "query", "key") == (*next(iter(shown)), 8, 2)
+    view.choose(query=3, key=9)
+    assert view.text("#pair") == "no head has weight on this pair"
 
 
 def test_what_was_written(opened):

@@ -63,7 +63,6 @@ VIEWS = (
         hidden=True,
         parts=("compare/alignment", "compare/merged", "compare/place", "compare/lists"),
     ),
-    View("pair", "below"),
     View(
         "walk",
         "below",

@@ -1,18 +1,5 @@
 // The numbers of the reader: the weights of the pinned rows over the keys, or of the pinned keys over the rows.
 
-/** The strongest key of a row, preferably not a special token; null if the row has no weight. */
-async function strongestKey(n, call, head, i) {
-  const { coarse, fine } = await source.row(n, call, head, i);
-  const { special } = runs[n].axes[runs[n].calls[call].keys];
-  const best = [null, null], most = [0, 0];
-  for (let j = 0; j < coarse.length; j++) {
-    const kind = Number(special[j]);
-    const p = weight(coarse[j], fine?.[j]);
-    if (p > most[kind]) [best[kind], most[kind]] = [j, p];
-  }
-  return best[0] ?? best[1];
-}
-
 /** Joins several lines into one: the sum of the weights, or their mean; masked only if all are, invalid if one is. */
 function joined(answers, mean) {
   const count = answers[0].coarse.length;

@@ -1,8 +1,9 @@
-// The list of the strongest tokens with bars and numbers.
+// The list of the strongest tokens with bars and numbers, and the heads with the largest weight on the chosen one.
 
 const strongest = {
   line: null, order: [],
   most: 1000, // the most tokens in the list
+  best: 6, // the most heads
 
   build(box) {
     this.note = element("p", null, { className: "note", id: "strongest-note" });
@@ -10,7 +11,8 @@ const strongest = {
     this.title = element("h3", null, { id: "strongest-title" });
     this.columns = element("div", null, { className: "entry note columns" }, element("span"), element("span"), element("span"),
       element("span", "weight", { className: "number" }), element("span", "moves", { className: "number", id: "strongest-moves" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
-    box.append(this.title, this.columns, this.list, this.note);
+    this.heads = element("div", null, { id: "pair", hidden: true });
+    box.append(this.title, this.columns, this.list, this.note, this.heads);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
     this.list.addEventListener("click", (event) => {
       const place = event.target.closest("[data-place]")?.dataset.place;
@@ -72,6 +74,24 @@ const strongest = {
     made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${othersPercent(others)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
     Object.assign(made.dataset, { place, token: j });
     return made;
+  },
+
+  /** The heads of all layers with the largest weight of the chosen row on the chosen key. */
+  async pair() {
+    const { run, query, key } = state;
+    const { queries, keys } = callNow();
+    const calls = key === null ? [] : await source.pair(run, queries, keys, query, key);
+    if (overtaken({ run, query, key })) return;
+    const all = calls.flatMap(({ call, coarse, fine }) => Array.from(coarse, (code, head) => ({ call, head, p: weight(code, fine?.[head]) })));
+    const best = all.filter(({ p }) => p > 0).sort((a, b) => b.p - a.p).slice(0, this.best);
+    this.heads.hidden = all.length < 2;
+    this.heads.replaceChildren(element("h3", best.length ? ["heads with the most weight of ", quoted(queryAxis(), query, 20), " on ", quoted(keyAxis(), key, 20)] : "no head has weight on this pair"),
+      element("ol", null, {}, ...best.map(({ call, head, p }) => {
+        const go = button(`${callTitle(call)}, head ${head}`, () => choose({ call, head, key }));
+        go.ariaCurrent = String(call === state.call && head === state.head);
+        Object.assign(go.dataset, { call, head });
+        return element("li", null, {}, go, element("data", percent(p), { value: p, className: "number" }));
+      })));
   },
 
   /** A share in a narrow column. */

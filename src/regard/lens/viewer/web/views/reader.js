@@ -65,7 +65,7 @@ const reader = {
       this.mainTitle.textContent = line.to ? `keys: ${callNow().keys}` : `rows: ${callNow().queries}`;
     }
     strongest.show(line);
-    if (grid) await patches.show(line);
+    await Promise.all([strongest.pair(), grid && patches.show(line)]);
     if (turn !== this.turn) return;
     this.reveal(cross);
     this.say();
