@@ -1,4 +1,4 @@
-"""Two heads side by side in a real browser: both maps against the exact weights, one row, one pointer, one view."""
+"""Two heads of one run compared in a real browser: both maps against the exact weights, one row, pointer and view."""
 
 import dataclasses
 
@@ -18,11 +18,11 @@ def home(home):
     """Two heads of the page: (the page, the first map, the second map, the exact weights)."""
     view, _, exact = home
     view.choose(head=1, second={"call": 1, "head": 2}, query=8)
-    return view, Map(view, "beside.plots[0]"), Map(view, "beside.plots[1]"), exact
+    return view, Map(view, "comparison.plots[0]"), Map(view, "comparison.plots[1]"), exact
 
 
 def test_each_map_has_the_weights_of_its_head(home):
-    """On every scale, also on the one relative to uniform, whose figures are those of each row."""
+    """On every scale, also relative to uniform, with the figures of each row; and as their difference."""
     view, first, second, exact = home
     for scale in ("log", "lift"):
         view.choose(scale=scale)
@@ -31,7 +31,11 @@ def test_each_map_has_the_weights_of_its_head(home):
                 uniform = 0.5 + np.log2(p[i, j] * np.count_nonzero(p[i])) / 12
                 place, ramp = (logarithmic(p[i, j]), "light") if scale == "log" else (uniform, "diverging-light")
                 assert distance(chart.pixel(i, j), place, ramp, slack=3) <= 1, (scale, i, j)
-    assert [view.text(f"#beside-title-{at}") for at in (0, 1)] == ["Layer 0, head 1", "Layer 1, head 2"]
+    assert view.text(".compare-names").split("\n") == ["first", "layer 0, head 1", "second", "layer 1, head 2"]
+    view.choose(compare="difference")
+    place = 0.5 + (exact[1][2][8, 3] - exact[0][1][8, 3]) / 2
+    assert distance(first.pixel(8, 3), place, "diverging-light", slack=3) <= 1
+    view.choose(compare="side")
 
 
 def test_both_maps_have_one_row_one_pointer_and_one_view(home):
@@ -41,11 +45,11 @@ def test_both_maps_have_one_row_one_pointer_and_one_view(home):
     second.click(10, 4)
     assert view.state("query", "key") == (10, 4)
     first.hover(9, 3)
-    said = view.text("#beside-said")
+    said = view.text("#compare-said")
     assert said.startswith("“word9” (token 9) → “word3” (token 3): ")
-    weights = [share(part) for part in said.split(" in layer")[:2]]
+    weights = [share(part) for part in said.split(" in the ")[:2]]
     assert weights == pytest.approx([p[9, 3], q[9, 3]], rel=DIGITS)
-    assert share(view.text("#beside-row b")) == pytest.approx(np.abs(p[10] - q[10]).sum() / 2, rel=DIGITS)
+    assert share(view.text("#compare-row b")) == pytest.approx(np.abs(p[10] - q[10]).sum() / 2, rel=DIGITS)
     first.tab.mouse.dblclick(*first.at(8, 8))
     view.settled()
     assert first.seen() == second.seen() and 6 <= first.seen()["span"] < 8
@@ -55,14 +59,12 @@ def test_a_second_head_is_chosen_among_all_heads(home):
     """With Shift a head becomes the second one; the address keeps it; none takes it away."""
     view, *_ = home
     view.choose(second=None)
-    assert not view.tab.is_visible("#beside-body") and "with Shift" in view.text("#beside-note")
+    assert not view.tab.is_visible("#compare-all")
     view.click("#grid button[data-call='1'][data-head='0']", modifiers=["Shift"])
     assert view.state("head", "second") == (1, {"call": 1, "head": 0})
     assert "second=1.0" in view.address()
-    view.click("#beside-exchange")
-    assert view.state("call", "head", "second") == (1, 0, {"call": 0, "head": 1})
     view.fits(360)
-    view.tab.select_option("#beside-second", "")
+    view.tab.select_option("#compare-second", "")
     assert view.state("second") is None
 
 
@@ -72,6 +74,6 @@ def test_heads_between_other_axes_are_not_offered(opened):
     cross, _ = example(n=6, layers=1, heads=4, keys=9)
     view = opened(page(dataclasses.replace(cross, calls=(*run.calls, *cross.calls)), start={}))
     assert view.each("#grid .kind") == ["text", "text → source"]
-    assert view.each("#beside-second option", "node.value") == ["", "0.0", "0.1", "0.mean"]
+    assert view.each("#compare-second option", "node.value") == ["", "0.0", "0.1", "0.mean"]
     view.click("#grid button[data-call='1'][data-head='3']", modifiers=["Shift"])
     assert view.state("second") is None and "other rows or keys" in view.text("#status")

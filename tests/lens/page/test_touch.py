@@ -31,7 +31,7 @@ def test_taps_on_words_choose_the_row_the_key_or_further_rows(opened):
         assert view.state("query", "pins", "key") == chosen, selector
     view.choose(second={"call": 1, "head": 0})
     view.reach("lines")
-    selector = "#lines :is(button, [role=option]), #beside :is(button, select), #map-head, #reader-key, #reader-add"
+    selector = "#lines :is(button, [role=option]), #compare-second, #map-head, #reader-key, #reader-add"
     heights = view.each(selector, "node.checkVisibility() ? node.getBoundingClientRect().height : Infinity")
     assert np.isfinite(heights).sum() > 24 and min(heights) >= 24
     assert view.cut_off() == []

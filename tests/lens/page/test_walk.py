@@ -170,7 +170,7 @@ def test_a_pair_in_every_head(opened):
     view, exact = opened(run), np.stack(exact)
     assert not view.tab.is_visible("#pair")
     view.choose(call=1, head=2, query=8, key=2)
-    answer = "['call', 'head'].map((name) => Number(node.firstChild.dataset[name])).concat(Number(node.lastChild.value))"
+    answer = "[node.firstChild.dataset.call, node.firstChild.dataset.head, node.lastChild.value].map(Number)"
     shown = {(call, head): p for call, head, p in view.each("#pair li", answer)}
     assert list(shown) == sorted(np.ndindex(3, 4), key=lambda at: -exact[at][8, 2])[:6]
     near(shown, exact[:, :, 8, 2], FINE_ERROR)

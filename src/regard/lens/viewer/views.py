@@ -55,12 +55,10 @@ VIEWS = (
             "reader/cells",
         ),
     ),
-    View("beside", "below"),
     View("lines", "below", parts=("lines/window",)),
     View(
         "compare",
         "below",
-        hidden=True,
         parts=("compare/alignment", "compare/merged", "compare/place", "compare/lists"),
     ),
     View(

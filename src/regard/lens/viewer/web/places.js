@@ -1,6 +1,6 @@
 // The bar of links to the parts of the page.
 
-const PLACES = { live: "Try", findings: "Findings", steps: "Steps", atlas: "Heads", map: "Map", reader: "Text", beside: "Two heads", lines: "Lines", walk: "Step by step", compare: "Comparison" };
+const PLACES = { live: "Try", findings: "Findings", steps: "Steps", atlas: "Heads", map: "Map", reader: "Text", lines: "Lines", walk: "Step by step", compare: "Comparison" };
 
 const places = {
   name: "places",

@@ -23,7 +23,8 @@ function partnerOf(from, to, { call, head }) {
   return { call: other, head: isMean(head) ? head : along(head, from.calls[call].heads, to.calls[other].heads) };
 }
 
-/** Two runs as they are compared. sides: their numbers; lead: 0 or 1, the one that the page shows; partner: the chosen head of the other. */
+/** Two heads as they are compared, of two runs or of one. sides: the numbers of the runs; lead: 0 or 1, the one that the page shows;
+    partner: the chosen head of the other. */
 class Comparison {
   constructor(sides, lead, partner) {
     Object.assign(this, { sides, lead, partner, both: sides.map((n) => runs[n]) });
@@ -32,7 +33,8 @@ class Comparison {
       const { queries, keys, heads } = theirs.calls[number];
       return call.queries === queries && call.keys === keys && call.heads === heads;
     });
-    this.plain = !partner && same && Object.keys(ours.axes).every((name) => sameCells(groupsOf(ours.axes[name], theirs.axes[name])));
+    this.alone = sides[0] === sides[1]; // two heads of one run
+    this.plain = this.alone || (!partner && same && Object.keys(ours.axes).every((name) => sameCells(groupsOf(ours.axes[name], theirs.axes[name]))));
     const made = ["first", "second", "both"].map((side) => `${sides.join("~")}~${lead}~${JSON.stringify(partner)}~${side}`);
     this.names = this.plain ? [...sides, made[2]] : made; // of the first run, of the second, and of the tokens of both
     this.names.forEach((name, side) => {

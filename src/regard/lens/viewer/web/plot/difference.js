@@ -1,4 +1,4 @@
-// The difference of two runs, cell by cell: p₁ − p₀ on a fixed symmetric domain.
+// The difference of two heads, cell by cell: p₁ − p₀ on a fixed symmetric domain.
 
 // The kinds of cells of two runs: masked in both, equal within the error of the codes, different, not a number, forbidden weight in
 // one of them, masked in only one of them, or of tokens that only one of them has.
@@ -34,24 +34,25 @@ function differenceTile(ours, theirs, lone) {
 const pointsOf = (d) => (Number.isNaN(d) ? "—" : d === 0 ? "0" : `${d < 0 ? "−" : "+"}${Number((100 * Math.abs(d)).toPrecision(3))} points`);
 
 /**
- * The painter of a difference plot. names: the two runs, by number or by name; lone(kind, from, to): whether no token of a range along
- * "queries" or "keys" is in both.
+ * The painter of a difference plot. both(): {n, call, head} of both heads, their runs by number or by name; lone(kind, from, to): whether
+ * no token of a range along "queries" or "keys" is in both.
  */
-const differencePainter = (names, lone = null) => ({
-  needs: (place) => names.map((n) => ({ ...place, n })),
+const differencePainter = (both, lone = null) => ({
+  needs: (place) => both().map((of) => ({ ...place, ...of })),
+  name(place, fold) { return `difference ${this.needs(place).map(tileName).join(" ")}|${fold}`; },
 
   codes(place, fold) {
-    const name = `difference ${tileName({ ...place, n: names })}|${fold}`;
+    const name = this.name(place, fold);
     const found = tiles.bitmaps.get(name);
     if (found) return found;
-    const [ours, theirs] = names.map((n) => tiles.at({ ...place, n }, fold));
+    const [ours, theirs] = this.needs(place).map((each) => tiles.at(each, fold));
     const [top, left, high, wide] = [place.row * TILE * 2 ** place.level, place.column * TILE * 2 ** place.level, 2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
     const only = lone && ((r, c) => lone("queries", top + r * high, top + (r + 1) * high) || lone("keys", left + c * wide, left + (c + 1) * wide));
     return ours && theirs && tiles.bitmaps.set(name, differenceTile(ours, theirs, only));
   },
 
   bitmap(place, fold) {
-    const name = `difference bitmap ${tileName({ ...place, n: names })}|${fold}|${theme()}`;
+    const name = `${this.name(place, fold)}|${theme()}`;
     const found = tiles.bitmaps.get(name);
     if (found) return found;
     const tile = this.codes(place, fold);

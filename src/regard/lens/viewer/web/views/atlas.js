@@ -36,7 +36,7 @@ const atlas = {
     $("grid").addEventListener("click", (event) => {
       const button = event.target.closest("button");
       const place = button && { call: Number(button.dataset.call), head: Number(button.dataset.head) };
-      if (place) event.shiftKey ? beside.add(place) : choose(place);
+      if (place) event.shiftKey ? comparison.add(place) : choose(place);
     });
     $("grid").addEventListener("keydown", (event) => this.walk(event));
     this.fill();

@@ -1,9 +1,17 @@
-// The comparison of two runs: side by side in one view, or as a difference. Their texts, tokens, lengths and models may differ: what
-// corresponds is found by alignment.js.
+// The comparison of two heads of one run, or of two runs: side by side in one view, or as a difference. The texts, tokens, lengths and
+// models of two runs may differ: what corresponds is found by alignment.js.
 
 const MODES = { side: "side by side", difference: "difference" };
 
 choosable("compare", "side", oneOf(MODES));
+choosable("second", null, { // {call, head}: the second head, or a mean of heads
+  write: (second) => (second ? `${second.call}.${second.head}` : undefined),
+  read(text) {
+    const [call, head, ...rest] = text.split(".");
+    const found = { call: position.read(call), head: isMeanName(head) ? head : position.read(head ?? "") };
+    return rest.length || found.call === undefined || found.head === undefined ? undefined : found;
+  },
+});
 choosable("partner", null, { // {of: "call.head", call, head}: the head of the other run that is compared with this one
   write: (partner) => (partner ? `${partner.of}.${partner.call}.${partner.head}` : undefined),
   read(text) {
@@ -13,23 +21,33 @@ choosable("partner", null, { // {of: "call.head", call, head}: the head of the o
   },
 });
 
-/** The numbers of the compared runs; null if there is only one. */
-const compared = () => (state.original && live.shown ? [0, live.shown] : GIVEN > 1 ? [0, 1] : null);
+/** The second head, if it exists in the run that is shown and its map has the rows and keys of the chosen head; otherwise null. */
+function secondNow() {
+  const call = state.second && runs[state.run].calls[state.second.call];
+  if (!call || !alikeCalls(call, callNow())) return null;
+  return isMean(state.second.head) ? (noMeans(state.run) ? null : state.second) : state.second.head < call.heads ? state.second : null;
+}
+
+/** The numbers of the compared runs: twice the same for two heads of one run; null if nothing is compared. */
+function compared() {
+  if (secondNow()) return [state.run, state.run];
+  return state.original && live.shown ? [0, live.shown] : GIVEN > 1 ? [0, 1] : null;
+}
 
 const comparison = {
   name: "compare", comparisons: new Memory(8), turn: 0,
 
   build() {
     const section = $("compare");
-    section.hidden = true;
-    if (GIVEN < 2 && !data.served) return;
+    this.second = new HeadList("compare-second", { none: "none", fits: (call) => alikeCalls(call, callNow()), pick: (second) => choose({ second, compare: second ? "side" : state.compare }) });
     const choosePartner = () => choose({ partner: { of: `${state.call}.${state.head}`, call: Number(this.otherCall.value), head: Number(this.otherHead.value) } });
     this.otherCall = element("select", undefined, { id: "compare-call", ariaLabel: "Layer of the other run", onchange: choosePartner });
     this.otherHead = element("select", undefined, { id: "compare-head", ariaLabel: "Head of the other run", onchange: choosePartner });
     this.mode = new Choice("compare-mode", "How the runs are compared", MODES, (value) => choose({ compare: value }));
     this.ramp = rampBox();
     section.append(
-      element("div", undefined, { className: "bar" }, element("h2", "Comparison", { id: "compare-title" }), this.mode.node),
+      element("div", undefined, { className: "bar" }, element("h2", "Comparison", { id: "compare-title" }), element("div", undefined, { className: "tools" }, element("label", "with the head ", {}, this.second.node), this.mode.node)),
+      this.body = element("div", undefined, { id: "compare-all" },
       element("p", undefined, { className: "compare-names" }),
       element("p", undefined, { id: "compare-partner" }, "compared with ", this.otherCall, " ", this.otherHead, " of the other run"),
       element("p", undefined, { id: "compare-tokens", className: "soft" }),
@@ -41,7 +59,7 @@ const comparison = {
         element("div", undefined, { className: "compare-lists" },
           ...["keys", "heads"].flatMap((name) => [element("h3", undefined, { id: `compare-${name}-title` }), element("table", undefined, { id: `compare-${name}`, className: "compared", "aria-labelledby": `compare-${name}-title` })]))),
       element("p", undefined, { id: "compare-said", className: "readout" }), element("p", undefined, { id: "compare-row", className: "readout", ariaLive: "polite" }),
-      element("p", undefined, { id: "compare-level", className: "note" }),
+      element("p", undefined, { id: "compare-level", className: "note" })),
     );
     this.plots = [0, 1].map((side) => {
       $(`compare-${side}`).append(element("span", side ? "second" : "first", { className: "of-run" }));
@@ -69,16 +87,16 @@ const comparison = {
   current() {
     const sides = compared();
     if (!sides || !sides.includes(state.run)) return null;
-    const lead = state.run === sides[1] ? 1 : 0;
+    const lead = state.run === sides[1] && state.run !== sides[0] ? 1 : 0;
     const calls = runs[sides[1 - lead]].calls;
     const { of, call, head } = state.partner ?? {};
-    const partner = of === `${state.call}.${state.head}` && head < calls[call]?.heads ? { call, head } : null;
+    const partner = secondNow() ?? (of === `${state.call}.${state.head}` && head < calls[call]?.heads ? { call, head } : null);
     return this.comparisons.get(JSON.stringify([sides, lead, partner]), () => {
       const made = new Comparison(sides, lead, partner);
       made.place = made.plain ? pagePlace : new MergedPlace(made);
       const lone = made.plain ? null : (kind, from, to) => made.lone({ call: state.call, head: state.head }, kind, from, to);
-      const pair = made.names.slice(0, 2);
-      made.painters = { side: pair.map((name, side) => painterOf(() => ({ n: name, ...headNow() }), sides[side])), difference: differencePainter(pair, lone) };
+      made.now = () => [0, 1].map((side) => ({ n: made.names[side], ...(made.plain ? made.heads(headNow())[side] : headNow()) }));
+      made.painters = { side: [0, 1].map((side) => painterOf(() => made.now()[side], sides[side])), difference: differencePainter(made.now, lone) };
       return made;
     });
   },
@@ -89,10 +107,11 @@ const comparison = {
   },
 
   async draw(changed) {
-    if (!this.plots) return;
+    if (["run", "call"].some((name) => changed.has(name))) this.second.fill();
+    if (["run", "call", "head", "second"].some((name) => changed.has(name))) this.mark();
     const now = this.current();
     const other = now !== this.now;
-    $("compare").hidden = !now;
+    this.body.hidden = this.mode.node.hidden = !now;
     if (!now) {
       this.now = null;
       for (const plot of this.plots) {
@@ -102,10 +121,10 @@ const comparison = {
       return;
     }
     this.now = now;
-    for (const plot of this.plots) Object.assign(plot, { place: now.place, dirty: true });
-    if (other) this.names();
+    for (const plot of this.plots) Object.assign(plot, { place: now.place, dirty: true, room: other ? null : plot.room }); // it may have been hidden
+    if (other || (now.alone && changed.has("head"))) this.names();
     const at = { call: state.call, head: state.head };
-    const moved = other || ["call", "head", "query"].some((name) => changed.has(name));
+    const moved = other || ["call", "head", "second", "query"].some((name) => changed.has(name));
     if (moved) { this.partners(at); this.tokens(at); }
     this.mode.show(state.compare);
     this.numbers.show(now.lead);
@@ -113,16 +132,42 @@ const comparison = {
     $("compare").dataset.mode = state.compare;
     $("compare-legend").hidden = state.compare === "side";
     if (other || changed.has("theme") || changed.has("compare")) this.legend();
-    const wanted = now.names.slice(0, 2).filter((name) => lookNow(name).rows && !tracksNow(name));
-    const tracks = wanted.map((name) => tracksOf(name).then(() => this.plots.forEach((plot) => plot.later())));
+    const wanted = now.now().filter((of) => lookNow(of.n).rows && !tracksNow(of.n, of));
+    const tracks = wanted.map((of) => tracksOf(of.n, of).then(() => this.plots.forEach((plot) => plot.later())));
     const all = other ? new Set([...changed, "run"]) : changed;
     await Promise.all([...tracks, ...this.plots.map((plot) => plot.draw(all)), moved ? this.row(at) : null]);
     this.said();
   },
 
-  /** The names of both runs, and which of them the page shows. */
+  /** The second head in the list of heads and among all heads. */
+  mark() {
+    const second = secondNow();
+    this.second.show(second?.call ?? null, second?.head);
+    for (const { call, head, button } of atlas.cells) {
+      const marked = call === second?.call && head === second?.head;
+      button.classList.toggle("second", marked);
+      button.ariaDescription = marked ? "second head" : null;
+    }
+  },
+
+  /** Chooses the second head, and goes to the two maps. */
+  async add(second) {
+    if (!alikeCalls(runs[state.run].calls[second.call], callNow())) {
+      announce("This head has other rows or keys than the chosen one.");
+      return;
+    }
+    await choose({ second, compare: "side" });
+    $("compare").scrollIntoView();
+  },
+
+  /** The names of both runs, and which of them the page shows; or of both heads. */
   names() {
-    const { both } = this.now;
+    const { both, alone } = this.now;
+    if (alone) {
+      const titles = this.now.heads(headNow()).map(({ call, head }) => headTitle(call, head));
+      $("compare").querySelector(".compare-names").replaceChildren(...titles.flatMap((title, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), title]));
+      return;
+    }
     const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...textOf(run, both[0].text === both[1].text), ...ruleOf(run), side ? "" : " "]);
     $("compare").querySelector(".compare-names").replaceChildren(...made, this.numbers.node);
   },
@@ -131,7 +176,7 @@ const comparison = {
   partners(at) {
     const { both, lead } = this.now;
     const [call, head] = ["calls", "heads"].map((what) => both.map((run) => (what === "calls" ? run.calls.length : run.calls[0].heads)));
-    $("compare-partner").hidden = call[0] === call[1] && head[0] === head[1] && !state.partner || isMean(state.head);
+    $("compare-partner").hidden = call[0] === call[1] && head[0] === head[1] && !state.partner || isMean(state.head) || this.now.alone;
     const other = this.now.heads(at)[1 - lead], run = both[1 - lead];
     const options = (count, title) => Array.from({ length: count }, (_, number) => element("option", title(number), { value: number }));
     this.otherCall.replaceChildren(...options(run.calls.length, (number) => titlesOf(run)[number]));
@@ -147,6 +192,7 @@ const comparison = {
 
   /** Which tokens differ, as text. */
   tokens(at) {
+    $("compare-tokens").hidden = this.now.alone;
     const { queries, keys } = this.now.axes(at);
     const several = queries[0] !== keys[0] || queries[1] !== keys[1];
     const said = (several ? [queries, keys] : [queries]).flatMap(([ours, theirs, groups], number) => differenceWords(ours, theirs, groups, several ? `${["rows", "keys"][number]}: ` : ""));
@@ -197,7 +243,8 @@ const comparison = {
     const most = found.order[0];
     $("compare-row").replaceChildren("The row of ", ...named(axis("queries"), group), " differs by ", element("b", percent(found.total)), " (total variation distance: half the sum of the absolute differences of its weights)", ...(most === undefined ? [] : ["; most at ", ...named(axis("keys"), most), `, ${pointsOf(found.by[most])}`]), exact === "exact" ? "." : `; ${exact}.`);
     listKeys(now, axis("keys"), found, rows);
-    this.rest(now, query, () => turn !== this.turn);
+    $("compare-heads").hidden = $("compare-heads-title").hidden = now.alone;
+    if (!now.alone) this.rest(now, query, () => turn !== this.turn);
   },
 
   /** The same row in all heads, after a moment without changes. */
@@ -260,4 +307,5 @@ function differenceWords(ours, theirs, groups, what) {
   return [what, ...parts.flatMap((part, at) => [at ? "; " : "", ...part]), ". "];
 }
 
-if (GIVEN > 1 || data.served) keys.push({ keys: ["c"], label: "c", what: "next comparison mode", run: () => choose({ compare: nextOf(MODES, state.compare) }) });
+keys.push({ keys: ["c"], label: "c", what: "compare side by side, or as a difference", run: () => choose({ compare: nextOf(MODES, state.compare) }) },
+  { keys: [], label: "Shift Enter", what: "among all heads: compare with this head" }); // handled by the overview of heads
