@@ -9,6 +9,7 @@ import pytest
 
 import regard as rg
 from regard.language.measures import edges
+from regard.lens.runs.effects import Effects
 from regard.lens.viewer import embed
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, share
@@ -155,3 +156,20 @@ def test_detectors_say_of_how_many_rows_they_are_the_mean(plain):
     view.click("#atlas-as-table")
     view.choose(head="mean")
     assert listed(view)["weight on induction keys"].endswith(" % (1 row)")
+
+
+def test_heads_have_the_color_of_their_effect(opened):
+    """The page of a run with effects opens on them: the sentence says what the head changes, each cell how much."""
+    run, _ = example(n=12)
+    names = tuple(call.name for call in run.calls)
+    values = np.array([[0.25, np.nan, -1.0], [0, 0.5, 0.125]])
+    effects = Effects("heads", "loss", values, 3.0, names, run.axes["text"].tokens)
+    view = opened(dataclasses.replace(run, facts={**run.facts, "effects": effects.fact}))
+    assert view.state("metric", "call", "head") == ("effect", 0, 2)
+    assert "which matters most here (without it, loss changes by −1.00)" in view.text("#sentence")
+    shares = view.tab.evaluate(
+        "atlas.cells.map(({ call, head }) => metrics.short('effect', metrics.value('effect', call, head)))"
+    )
+    assert shares == ["25", "—", "100", "0", "50", "13"]
+    view.click("#grid button[data-call='1'][data-head='1']")
+    assert "(without it, loss changes by +0.500)" in view.text("#sentence") and "effects" not in view.text("#facts")

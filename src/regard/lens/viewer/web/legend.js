@@ -51,7 +51,7 @@ const legend = {
     const line = await reading();
     if (overtaken(place)) return;
     const pinned = line.to ? queryAxis() : keyAxis();
-    const start = [`${capital(headTitle())}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
+    const start = [`${capital(headTitle())}${this.effect()}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
     $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
     const from = data.served ? "the server holds the run in full and sends weights" : line.error ? "every weight is computed from q, k and lse" : "every weight is stored";
@@ -96,9 +96,18 @@ const legend = {
     return kinds.filter(([count]) => count).map(([count, one, many]) => element("strong", ` ${count.toLocaleString("en")} ${count === 1 ? `weight is ${one}` : `weights are ${many}`}.`, { className: "alarm" }));
   },
 
+  /** How much the output depends on the head, in a run with effects. */
+  effect() {
+    const change = effectOf(callNow().name, state.head);
+    if (Number.isNaN(change)) return "";
+    const most = Math.abs(change) === metrics.top("effect") ? ", which matters most here" : "";
+    return `${most} (without it, ${runs[state.run].facts.effects.measure} changes by ${change < 0 ? "−" : "+"}${Math.abs(change).toPrecision(3)})`;
+  },
+
   /** The provenance of the run. */
   facts() {
-    const lines = Object.entries(runs[state.run].facts).map(([name, value]) => [name, plain(value)]);
+    const shown = Object.entries(runs[state.run].facts).filter(([name]) => !["effects", "difference"].includes(name)); // shown elsewhere
+    const lines = shown.map(([name, value]) => [name, plain(value)]);
     const engines = [...new Set(runs[state.run].calls.map((call) => call.engine).filter(Boolean))];
     if (engines.length) lines.push(["computed by", engines.join(", ")]);
     const list = element("dl", undefined, {}, ...lines.flatMap(([name, value]) => [element("dt", name.replaceAll("_", " ")), element("dd", undefined, {}, element("bdi", value))]));

@@ -18,21 +18,29 @@ const FURTHER = { // figures that only some runs have: with special tokens, with
   induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read. A measure of this name replaces it." },
 };
 /** Adds the metrics of a run that other runs do not have. */
-function addMetrics({ calls, findings }) {
+function addMetrics({ calls, findings, facts: { effects } }) {
   for (const name of calls.flatMap(({ figures }) => Object.keys(figures))) {
     if (Object.hasOwn(METRICS, name) || ["entropy", "forbidden", "moved"].includes(name)) continue;
     METRICS[name] = Object.hasOwn(FURTHER, name) ? FURTHER[name] : { title: `weight on ${name}`, note: `Mean weight of a row on the keys of the measure “${name}”, over the rows that may attend to one.` };
   }
+  if (effects?.of === "heads") METRICS.effect ??= { title: "effect", note: `By how much ${effects.measure} changes without the head. Colors end at the largest change.`, unit: `of ${effects.measure}` };
   if (findings.length) METRICS.findings ??= { title: "findings", note: "Number of findings of the audit about the head.", unit: "findings" };
 }
 runs.forEach(addMetrics);
+
+/** By how much the measure of a run with effects changes without a head; NaN if it is not known. */
+function effectOf(name, head) {
+  const { effects } = runs[state.run].facts;
+  return effects?.of === "heads" ? effects.values[effects.layers.indexOf(name)]?.[head] ?? NaN : NaN;
+}
 const SORTS = { order: "as in the model", layers: "layers by this metric", heads: "heads by this metric" };
 
 const metrics = {
   /** The value of a head: a share, or in the unit of the metric; null if it is not known. */
   value(metric, call, head) {
     if (metric === "findings") return badges.at(call, head).length;
-    const { figures } = runs[state.run].calls[call];
+    const { figures, name } = runs[state.run].calls[call];
+    if (metric === "effect") return Number.isNaN(effectOf(name, head)) ? null : Math.abs(effectOf(name, head));
     const of = (name) => figures[name]?.[head] ?? null;
     if (metric !== "sink") return of(metric);
     return of("special") === null && of("first") === null ? null : Math.max(of("special"), of("first"));
@@ -41,6 +49,7 @@ const metrics = {
   /** The upper end of the colors of a metric; it is the same for all heads of a run. */
   top(metric) {
     if (metric === "findings") return 3;
+    if (metric === "effect") return Math.max(...(runs[state.run].facts.effects?.values.flat() ?? [1]).map(Math.abs));
     return metric === "distance" ? Math.max(1, Math.ceil(Math.max(...runs[state.run].calls.map(({ K }) => K)) / 2)) : 1;
   },
 
@@ -69,7 +78,7 @@ const metrics = {
   short(metric, value) {
     if (value === null) return "—";
     if (metric === "findings") return value || "";
-    return metric === "distance" ? value.toFixed(value < 9.95 ? 1 : 0) : String(Math.round(100 * value));
+    return metric === "distance" ? value.toFixed(value < 9.95 ? 1 : 0) : String(Math.round((100 * value) / this.top(metric)));
   },
 
   /** The metrics of a head, as pairs of a title and text; of a mean, those that are the means of the metrics of its heads. */

@@ -2,7 +2,7 @@
 
 const ATLAS = { most: 46, least: 8, label: 30, top: 20, title: 22 }; // pixels: cells, the names beside and above them
 
-choosable("metric", "matrix", oneOf(METRICS));
+choosable("metric", METRICS.effect ? "effect" : "matrix", oneOf(METRICS));
 choosable("sort", "order", oneOf(SORTS));
 choosable("filter", null, { // {metric, low, high}
   write: (filter) => (filter ? `${filter.metric},${filter.low},${filter.high}` : undefined),
