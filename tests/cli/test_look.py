@@ -177,7 +177,8 @@ def test_a_recorded_run_is_shown_and_written_as_a_page(here):
     html = (here / "attention.html").read_text()
     assert html.startswith("<!doctype html>") and html.count("</script>") == html.count("<script")
     done("look", "run", "--layer", "1", "--head", "2", "--token", "animal", "--out", "attention.html")
-    assert runs_of(here / "attention.html")[0]["start"] == {"call": 1, "head": 2, "query": 2}
+    start = {"call": 1, "head": 2, "query": 2, "why": "the requested head"}
+    assert runs_of(here / "attention.html")[0]["start"] == start
     assert "no such" in refused_late("look", "run", "--head", "3")
 
 
@@ -268,7 +269,7 @@ def test_foreign_names_do_not_act_on_the_terminal(here):
     crossed = dataclasses.replace(call, name=evil, queries=evil, keys="source")
     Run(evil, "", {evil: Axis.of(3, None, evil), "source": Axis.of(4, None, "source")}, (crossed,)).save("evil")
     shown = done("look", "evil")
-    assert "\x1b" not in shown and "entropy" in shown and "distance" not in shown
+    assert "\x1b" not in shown and "most on the first key" in shown and "distance" not in shown
 
     (here / "model" / "config.json").write_text(json.dumps({"model_type": evil}))
     (here / "model" / "model.safetensors").write_bytes(b"")

@@ -1,20 +1,16 @@
 """Figures for papers and terminals show the weights."""
 
-import io
-import itertools
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import pyplot
-from rich.console import Console
 
 import regard as rg
 from regard.lens import Axis, Call, Run
 from regard.lens.drawing.heatmap import matrix_figure
 from regard.lens.drawing.ramp import ramp
-from regard.lens.drawing.terminal import matrix
 from tests.support.engines import normal
 from tests.support.refusals import reasons_of
 
@@ -134,39 +130,3 @@ WRONG = {"heads": [2], "scale": "cubic", "cells": 0, "tokens": ["a"], "rows": sl
 def test_what_cannot_be_drawn_is_refused_with_every_reason(given, named, whats):
     """Every problem is listed, with what was given and how to fix it."""
     assert [reason.what for reason in reasons_of(rg.heatmap, *given, **named)] == whats
-
-
-def printed(run, width=120, colours="truecolor"):
-    console = Console(file=io.StringIO(), width=width, color_system=colours, force_terminal=colours is not None)
-    return matrix(run, 0, 0, console)
-
-
-def test_the_terminal_shows_a_line_for_each_row():
-    """In colour, a named row is ten columns of name and two of ground for each key, coloured as the ramp says; masked
-    pairs are dots.
-    """
-    p = weights(heads=1, mask=rg.causal())
-    lines = printed(run_of(p, np.tri(8, dtype=bool), WORDS)).split("\n")
-    assert len(lines) == 9 and "each cell is one weight" in lines[-1].plain
-    assert [line.plain.count("·") for line in lines[:8]] == [7, 6, 5, 4, 3, 2, 1, 0]
-    ground = [span.style.bgcolor.name for span in lines[2].spans if getattr(span.style, "bgcolor", None)]
-    code = np.floor((np.log10(p[0, 2, :3]) / 6 + 1) * 249 + 0.5)
-    place = 255 * np.maximum(0, 1 - (249 - code) / 249 * 2)  # of three decades
-    assert ground == ["#" + color.tobytes().hex() for color in ramp("dark")[np.rint(place).astype(int)]]
-    assert "</script>" in lines[3].plain and "⟨U+202E⟩" in lines[4].plain
-
-
-def test_the_terminal_without_colours_has_shades():
-    """Without colours the letters grow with the weight, and alarming cells are letters of their own."""
-    p = np.array([[[0.9, 0.1, 0.0], [1e-5, 0.5, 0.4], [np.nan, 0.2, 1.7]]])
-    text = printed(run_of(p, np.array([[1, 1, 0], [1, 1, 0], [1, 1, 1]], bool)), colours=None)
-    first, second, third = (line.plain[11:] for line in text.split("\n")[:3])
-    assert (first[2], second[2], third[0], third[2]) == tuple("·LN!")
-    shades = " .:-=+*#%@"
-    assert shades.index(first[0]) > shades.index(first[1]) > shades.index(second[0])
-
-
-def test_the_terminal_fits_its_width():
-    """Whatever the number of tokens, no line is wider than the terminal."""
-    for n, width in itertools.product((3, 39, 41, 200), (40, 80, 200)):
-        assert max(line.cell_len for line in printed(run_of(weights(n=n, heads=1)), width).split("\n")[:-1]) <= width

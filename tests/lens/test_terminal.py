@@ -6,15 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from rich.cells import cell_len
 from rich.console import Console
 
-from regard.common.text.characters import characters
-from regard.lens.drawing.terminal import _color, matrix, summary
+from regard.lens.drawing.terminal import summary
 from regard.lens.look import of_arrays
 from regard.lens.runs.first_view import choose
-from regard.lens.runs.labels import visible
-from tests.lens.test_codes import linear
 from tests.support.browser import example
 from tests.support.engines import normal
 
@@ -22,50 +18,35 @@ FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 TOKENS = ("[CLS]", f" {FAMILY}{FAMILY}{FAMILY}{FAMILY}", " e\u0301" * 14, " الحيوان", "⟨F0⟩⟨9F⟩⟨A6⟩", " [UNK]")
 
 
-def printed(run, width=200):
+def printed(run, width=200, **shown):
     """The summary without colors."""
     file = io.StringIO()
-    summary(Console(file=file, width=width, force_terminal=False, legacy_windows=False), run, choose(run))
+    summary(Console(file=file, width=width, force_terminal=False, legacy_windows=False), run, choose(run, **shown))
     return file.getvalue()
 
 
 def test_one_of_everything_is_singular():
     """A run of one call, one head and one token; an axis of positions whose name already says how many there are. The
-    entropy is a share of what is possible.
+    whole summary has at most 15 lines.
     """
     run, _ = example(1, 1, 1, tokens=("word",))
     assert "1 attention call × 1 head · 1 token\n" in printed(run)
     axes = {"1 position": run.axes["text"]}
     call = dataclasses.replace(run.calls[0], queries="1 position", keys="1 position")
     assert "1 head · 1 position\n" in printed(dataclasses.replace(run, axes=axes, calls=(call,)))
-    several = printed(example(12, keys=9)[0], 60)
-    assert "2 attention calls × 3 heads · 12 tokens · 9 source" in several
+    several = printed(example(12, keys=5)[0], 60)
+    assert "2 attention calls × 3 heads · 12 tokens · 5 source" in several
     assert "1 more key" in several and "1 more keys" not in several
-    assert "entropy, % of the maximum possible\n" in re.sub(" +\n", "\n", several)
 
 
 @pytest.mark.parametrize("width", [60, 200])
 def test_no_character_is_cut(width):
-    """Labels and names end between characters, and labels have equal widths."""
+    """Names end between characters."""
     run, _ = example(len(TOKENS), 1, 1, tokens=TOKENS)
     axis = dataclasses.replace(run.axes["text"], unknown=((5, "𓀀"),))
     run = dataclasses.replace(run, axes={"text": axis})
-    said = printed(run, width)
+    said = "".join(printed(run, width, token=str(row)) for row in range(len(TOKENS)))
     assert "𓀀 ([UNK])" in said and "⟨F0⟩⟨9F⟩" in said and "⟨F0…" not in said
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    for token, line in zip(TOKENS[:5], matrix(run, 0, 0, console).plain.splitlines(), strict=False):
-        parts, label = characters(visible(token)), line.split()[0]
-        assert label in {"".join(parts), *("".join(parts[:n]) + "…" for n in range(len(parts)))}
-        assert cell_len(line[: line.rindex(label) + len(label)]) <= 10
-
-
-def test_numbers_on_colors_have_contrast():
-    """At least 4.5:1 between the number of a head and its color, for every share."""
-    styles = map(_color, np.linspace(0, 1, 1001).tolist())
-    colors = np.array([(style.color.get_truecolor(), style.bgcolor.get_truecolor()) for style in styles])
-    low, high = np.sort(linear(colors) @ (0.2126, 0.7152, 0.0722)).T
-    ratios = (high + 0.05) / (low + 0.05)
-    assert 4.5 <= min(ratios) < 6 and max(ratios) > 12
 
 
 def test_detectors_say_of_how_many_rows():
@@ -78,7 +59,7 @@ def test_detectors_say_of_how_many_rows():
     said = said_of(" a", " b", " c", " a", " d", " b", " e")
     assert re.search(r"the same token before \(2 rows\) +0\.0", said)
     assert re.search(r"the previous token +0\.0", said)
-    assert "special tokens" not in said and "moves: the key’s share of Σ p·‖v‖" in said
+    assert "share of output" in said and len(said.splitlines()) <= 15
     once = said_of("[CLS]", " a", " a", "[SEP]")
-    assert "the same token before (1 row) " in once and "on special tokens" in once
-    assert "moves" not in printed(of_arrays(*np.ones((2, 1, 5, 8))))
+    assert "the same token before (1 row) " in once
+    assert "share of output" not in printed(of_arrays(*np.ones((2, 1, 5, 8))))

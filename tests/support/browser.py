@@ -47,7 +47,7 @@ HOSTILE = (
 )
 
 # What a part has once it is drawn.
-DRAWN = {"walk": "#walk-steps li.now", "lines": "#lines-svg line"}
+DRAWN = {"walk": "#walk-steps li.now, #walk-note:not(:empty)", "lines": "#lines-svg line"}
 
 
 def listened(tab) -> list[str]:
@@ -71,8 +71,10 @@ class Opened:
         self.settled()
 
     def reach(self, part):
-        """Scrolls to a part that is drawn once it is near the window, and waits for it."""
-        self.tab.evaluate("(part) => $(part).scrollIntoView()", part)
+        """Opens a part that is drawn once it is near the window, and waits for it."""
+        self.tab.evaluate(
+            "(part) => { $(part).scrollIntoView(); return choose({ open: [...state.open, part] }); }", part
+        )
         self.tab.wait_for_selector(DRAWN[part], state="attached")
         self.settled()
 
@@ -106,8 +108,26 @@ class Opened:
             self.tab.keyboard.press(key)
         self.settled()
 
+    def unfold(self, selector):
+        """Opens what an element is folded in."""
+        self.tab.eval_on_selector(
+            selector,
+            """(node) => {
+                const around = (each) => each.parentElement.closest("details:not([open])");
+                const first = around(node.matches("summary") ? node.parentElement : node);
+                for (let box = first; box; box = around(box)) box.open = true;
+            }""",
+        )
+
     def click(self, selector, **more):
+        self.unfold(selector)
         self.tab.click(selector, **more)
+        self.settled()
+
+    def select(self, selector, *what, **more):
+        """Chooses in a list."""
+        self.unfold(selector)
+        self.tab.select_option(selector, *what, **more)
         self.settled()
 
     def choose(self, **change):

@@ -221,7 +221,6 @@ def look(
     report = audit(run)
     findings = [finding.to_json() for finding in report.findings]
     choice = choose(run, layer, head, token, findings)
-    start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console()
     summary(console, run, choice)
     if run.effects is not None:
@@ -251,14 +250,16 @@ def look(
             second,
             port=port or 0,
             findings=findings,
-            start=start,
+            start=choice.place,
             record=record_text,
             find=lambda found: [finding.to_json() for finding in audit(found).findings],
             open_browser=open_page,
             tell=lambda address: say(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}"),
         )
         return
-    written = _write_page(run, second, findings, start, out=out, folder=save or given.run, compare=compare, say=say)
+    written = _write_page(
+        run, second, findings, choice.place, out=out, folder=save or given.run, compare=compare, say=say
+    )
     if open_page and written:
         import webbrowser
 
@@ -266,24 +267,20 @@ def look(
 
 
 def _print_findings(console: Console, report: Audit) -> None:
-    """Prints faults and warnings in full, and the number of notes."""
+    """Prints faults and warnings in full; notes are on the page."""
     from .terminal import show_finding
 
     for finding in report.findings:
         if finding.severity != "note":
             rows = [("where", finding.where), *finding.rows]
             show_finding(console, finding.severity, finding.severity, finding.check, rows)
-    console.print()
-    notes = sum(finding.severity == "note" for finding in report.findings)
-    if notes:
-        console.say(f"The page lists {counted(notes, 'note')} of the audit.", "dim")
 
 
 def _write_page(
     run: Run,
     other: Run | None,
     findings: list[dict[str, Any]],
-    start: dict[str, int],
+    start: dict[str, Any],
     *,
     out: Path | None,
     folder: Path | None,

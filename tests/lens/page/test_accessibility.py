@@ -82,6 +82,7 @@ def test_a_served_page_has_no_violation(chromium):
 def test_a_violation_would_be_found(opened):
     """A button without a name and a gray text on white are found."""
     view = opened(example()[0], **window("light", 1280), bypass_csp=True)
+    view.unfold("#copy-link")
     view.tab.evaluate("$('copy-link').textContent = ''; $('atlas-note').style.color = '#cccccc'")
     said = " ".join(violations(view.tab))
     assert "button-name" in said and "color-contrast" in said

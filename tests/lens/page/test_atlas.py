@@ -78,7 +78,7 @@ def test_the_filter_is_stepped_over(home):
     for pressed, expected in zip("...." + ",", (*kept[1:], first, last)):
         view.press(pressed)
         assert view.state("call", "head") == expected
-    view.tab.select_option("#filter", "sink")
+    view.select("#filter", "sink")
     sink = np.maximum([call.figures["special"] for call in run.calls], [call.figures["first"] for call in run.calls])
     assert view.tab.evaluate("metrics.all().length") == (sink <= 0.5).sum()
 

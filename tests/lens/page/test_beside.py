@@ -17,7 +17,7 @@ CELLS = [(3, 1), (9, 4), (11, 7)]
 def home(home):
     """Two heads of the page: (the page, the first map, the second map, the exact weights)."""
     view, _, exact = home
-    view.choose(head=1, second={"call": 1, "head": 2}, query=8)
+    view.choose(head=1, second={"call": 1, "head": 2}, query=8, open=["compare"])
     return view, Map(view, "comparison.plots[0]"), Map(view, "comparison.plots[1]"), exact
 
 
@@ -64,7 +64,7 @@ def test_a_second_head_is_chosen_among_all_heads(home):
     assert view.state("head", "second") == (1, {"call": 1, "head": 0})
     assert "second=1.0" in view.address()
     view.fits(360)
-    view.tab.select_option("#compare-second", "")
+    view.select("#compare-second", "")
     assert view.state("second") is None
 
 

@@ -33,6 +33,7 @@ def said(view):
     for change in ({}, {"direction": "from"}, {"key": 0}, {"filter": {"metric": "spread", "low": 0, "high": 1}}):
         view.choose(**change)
         found += view.tab.evaluate(EVERYTHING)
+    view.press("/")
     view.tab.fill("#find", "word")
     view.settled()
     return found + view.tab.evaluate(EVERYTHING)

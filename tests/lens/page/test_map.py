@@ -206,7 +206,7 @@ def test_words_say_the_mean_of_the_other_rows_and_what_a_key_moves(opened):
         assert (others, moves) == pytest.approx(wanted, rel=0.06)
     masked = chart.hover(3, 8)
     view.choose(query=11, key=11)  # no other row may attend to the last key
-    assert "other rows" not in masked + view.text("#map-pinned") and "moves" not in masked
+    assert "other rows" not in masked + view.text("#map-pinned") and "of the output" not in masked
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_the_map_and_the_text_show_the_mean(home):
     """Chosen in the list of heads: the cells, the strongest keys and the sentence are those of the mean, and say so."""
     view, _, means = home
     p, name = means["mean"], "mean of the 3 heads of layer 1"
-    view.tab.select_option("#map-head", label=name)
+    view.select("#map-head", label=name)
     view.settled()
     assert view.state("head") == "mean" and "head=mean" in view.address()
     assert view.text("#sentence").startswith(name.capitalize())
@@ -84,7 +84,7 @@ def test_what_a_mean_does_not_have_is_said(home):
     assert f"{100 * run.calls[1].figures['first'].mean():.3g}" in shown.split("weight on the first key")[1]
     assert "entropy" not in shown
     assert {*view.each("#strongest-list .moves")} == {"—"}
-    view.tab.locator("#walk").scroll_into_view_if_needed()
+    view.reach("walk")
     view.tab.wait_for_function("() => document.getElementById('walk-note').textContent.includes('choose a head')")
     for pressed, expected in (("[", (0, "mean")), (".", (0, 0)), ("g", (0, "mean")), ("g", (0, "all")), (",", (0, 2))):
         view.press(pressed)

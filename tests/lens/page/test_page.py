@@ -18,28 +18,30 @@ from tests.support.browser import HOSTILE, Opened, example, fault, near
 from tests.support.engines import normal
 
 
-def test_the_sentence_says_what_the_row_does(home):
-    """It names the three keys with the largest weights, the weights to three figures, next to the mean of the other
-    rows, and how many keys make 80 %.
+def test_the_sentence_says_what_the_row_and_the_head_do(home):
+    """It names the key with the largest weight next to the mean of the other rows, what the head does on average, and
+    of the head that is shown first why.
     """
-    view, _, exact = home
+    view, run, exact = home
     p = exact[1][2]
-    i = int((p**2).sum(1).argmin())  # the row that looks widest
-    view.choose(call=1, head=2, query=i)
+    view.choose(call=1, head=2, query=8)
+    key = int(p[8].argmax())
+    told, others = p[8, key], np.delete(p[key:, key], 8 - key).mean()  # of the rows that may attend to the key
+    name = "itself" if key == 8 else f"“word{key}” (token {key}"
     said = view.text("#sentence")
-    found = re.findall(
-        r"([\d.]+) % (?:of its weight )?on (itself|“[^”]+”) \((?:token (\d+))?(?:; )?(?:other rows: ([\d.]+) %)?\)",
+    found = re.fullmatch(
+        rf"Layer 1, head 2: “word8” \(token 8\) puts ([\d.]+) % of its weight on {re.escape(name)}\W+"
+        r"other rows: ([\d.]+) %\)\. Over all rows, this head puts ([\d.]+) % of its weight on (.*?)\.(.*)",
         said,
     )
-    assert said.startswith(f"Layer 1, head 2: “word{i}” (token {i}) puts")
-    keys = np.argsort(-p[i])[:3]
-    assert [i if name == "itself" else int(token) for _, name, token, _ in found] == keys.tolist()
-    assert [float(told) / 100 for told, *_ in found] == pytest.approx(p[i, keys], rel=0.0051)
-    for (*_, told), key in zip(found, keys):
-        others = np.delete(p[key:, key], i - key)  # the rows that may attend to the key
-        assert not told if not len(others) else float(told) / 100 == pytest.approx(others.mean(), rel=0.06, abs=2e-5)
-    held = np.searchsorted(np.cumsum(np.sort(p[i])[::-1]), 0.8) + 1
-    assert f"is on {held} keys" in said and view.tab.get_attribute("#sentence", "aria-live") == "polite"
+    assert [float(part) / 100 for part in found.groups()[:2]] == pytest.approx([told, others], rel=0.06)
+    of_head = {name: run.calls[1].figures[name][2] for name in ("special", "first", "previous", "itself", "distant")}
+    assert float(found[3]) / 100 == pytest.approx(max(of_head.values()), rel=0.06)
+    assert view.tab.get_attribute("#sentence", "aria-live") == "polite"
+    first = choose(run)
+    for head in (first.head, (first.head + 1) % 3):
+        view.choose(call=first.call, head=head)
+        assert (f"Shown first: {first.why}." in view.text("#sentence")) == (head == first.head)
 
 
 def test_the_legend_shows_the_ramp_and_its_domain(home):
@@ -51,12 +53,12 @@ def test_the_legend_shows_the_ramp_and_its_domain(home):
         ("linear", ["0 %", "100 %"]),
         ("lift", ["1/64", "64×"]),
     ):
-        view.tab.select_option("#scale", scale)
+        view.select("#scale", scale)
         view.choose(head=(view.state("head") + 1) % 3)
         name = "diverging-light" if scale == "lift" else "light"
-        assert [view.pixel("#ramp", at, 0)[:3] for at in (0, 100, 255)] == ramp(name)[[0, 100, 255]].tolist()
-        assert view.each("#ticks span")[:: len(view.each("#ticks span")) - 1] == ends
-    assert view.each("#swatches li") == ["masked", "exactly 0", "not a number", "out of range", "forbidden weight"]
+        assert [view.pixel("#ramp-box canvas", at, 0)[:3] for at in (0, 100, 255)] == ramp(name)[[0, 100, 255]].tolist()
+        assert view.each("#ramp-box span")[:: len(view.each("#ramp-box span")) - 1] == ends
+    assert view.each("#swatches li") == ["masked"]  # what is not on the map has no swatch
 
 
 def test_short_texts_begin_on_three_decades(opened):
@@ -94,6 +96,7 @@ def test_keys_do_not_steal_from_inputs(home):
     view, *_ = home
     view.choose(filter={"metric": "sink", "low": 0, "high": 0.5})
     before = view.state("query", "head", "scale")
+    view.unfold("#metric")
     for control in ("#metric", "#filter-low"):
         view.tab.focus(control)
         view.press("l", ".", "ArrowDown")
@@ -138,7 +141,7 @@ def test_light_and_dark(opened):
         view.tab.emulate_media(color_scheme=theme)
         view.settled()
         grounds.append(view.tab.evaluate("getComputedStyle(document.body).backgroundColor"))
-        assert view.pixel("#ramp", 200, 0)[:3] == ramp(theme)[200].tolist()
+        assert view.pixel("#ramp-box canvas", 200, 0)[:3] == ramp(theme)[200].tolist()
     view.press("m")
     assert view.tab.evaluate("getComputedStyle(document.body).backgroundColor") == grounds[0]
     assert grounds[0] != grounds[1]
@@ -260,7 +263,7 @@ def test_the_policy_of_the_page_blocks_foreign_script(chromium, tmp_path):
 def test_a_row_that_may_attend_to_one_key_says_so(home):
     """Its 100 % tell nothing about the model."""
     view, *_ = home
-    assert view.text("#sentence").endswith("The mask allows it no other key.")
+    assert "The mask allows it no other key." in view.text("#sentence")
     view.choose(query=1)
     assert "no other key" not in view.text("#sentence")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +33,9 @@ class Choice:
     why: str
 
     @property
-    def place(self) -> dict[str, int]:
-        """What is shown first, as the page takes it."""
-        return {"call": self.call, "head": self.head, "query": self.query}
+    def place(self) -> dict[str, Any]:
+        """What is shown first and why, as the page takes it."""
+        return asdict(self)
 
 
 def choose(
@@ -98,12 +98,11 @@ def choose(
         why = f"the first {among}: none of them attends most to a token two or more away that other rows attend to less"
     elif token is None:
         mean = own.sum() / max(1, telling[at].rows.sum())
-        why = (
-            f"{among}, its rows attend most to distant tokens of their own: on average {points(mean)} above other rows"
-        )
+        why = f"{among}, it attends most to far tokens that other rows attend to less: by {points(mean)}"
     else:
         more = own[rows[chosen.queries]]
-        why = f"{among}, this token attends most to a distant token of its own here: {points(more)} above other rows"
+        what = "this token attends most here to a far token that other rows attend to less"
+        why = f"{among}, {what}: by {points(more)}"
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
     return Choice(at, number, _row(chosen, telling[at], number), why)

@@ -33,7 +33,7 @@ def page(
     other: Run | None = None,
     *,
     findings: Sequence[Mapping[str, Any]] = (),
-    start: Mapping[str, int] | None = None,
+    start: Mapping[str, Any] | None = None,
     served: bool = False,
     live: bool = False,
 ) -> str:
@@ -44,8 +44,8 @@ def page(
         other: a second run to compare with, of any text, tokens and model: what corresponds is found by aligning the
             tokens.
         findings: the findings of an audit, as JSON.
-        start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it. None is a head with a fault, or
-            the head that tells most.
+        start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it, and "why" in words. None is a
+            head with a fault, or the head that tells most.
         served: whether to leave out the data, which the page then requests from its server (`regard look --serve`).
         live: whether the server also records other texts; the page then has a field for them.
 
@@ -80,7 +80,8 @@ def page(
     _check_start(run, begin)
     data = {
         "runs": [
-            described(each, () if number else findings, _within(each, begin)) | {"means": served or embed.means(each)}
+            described(each, () if number else findings, _within(each, begin) if number else begin)
+            | {"means": served or embed.means(each)}
             for number, each in enumerate(runs)
         ],
         "served": served,
@@ -144,15 +145,15 @@ def _blocks(data, runs: Sequence[Run]):
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
 
 
-def _within(run: Run, start: dict[str, int]) -> dict[str, int]:
+def _within(run: Run, start: dict[str, Any]) -> dict[str, int]:
     """The same place in a run of other sizes, or the nearest that it has."""
     call = min(start["call"], len(run.calls) - 1)
     H, Q, _ = run.calls[call].shape
     return {"call": call, "head": min(start["head"], H - 1), "query": min(start["query"], Q - 1)}
 
 
-def _check_start(run: Run, start: Mapping[str, int]) -> None:
-    if unknown := start.keys() - {"call", "head", "query"}:
+def _check_start(run: Run, start: Mapping[str, Any]) -> None:
+    if unknown := start.keys() - {"call", "head", "query", "why"}:
         what = f"unknown name {min(unknown)!r} in start"
         raise refuse("page", what, f"start={dict(start)}", "call, head and query", "leave it out")
     shape = run.calls[start["call"]].shape if 0 <= start["call"] < len(run.calls) else (0, 0, 0)

@@ -123,7 +123,7 @@ class Live:
         )
 
 
-def described(run: Run, findings: Findings, start: Mapping[str, int] | None = None) -> dict[str, Any]:
+def described(run: Run, findings: Findings, start: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A run as the page knows it: axes, calls and figures, findings, what it shows first, and its Python."""
     begin = choose(run, findings=findings).place if start is None else dict(start)
     return {**about(run), "findings": plain(list(findings)), "start": begin}

@@ -67,7 +67,7 @@ class Server(LocalServer):
         *,
         port: int = 0,
         findings: Sequence[Mapping[str, Any]] = (),
-        start: Mapping[str, int] | None = None,
+        start: Mapping[str, Any] | None = None,
         record: OpenModel | None = None,
         find: Callable[[Run], Findings] | None = None,
     ):

@@ -27,20 +27,6 @@ VIEWS = (
     View("live", "above", hidden=True),
     View("findings", "above", hidden=True),
     View("steps", "above", hidden=True),
-    View("atlas", "main", parts=("atlas/metrics", "atlas/thumbnails", "atlas/headtable")),
-    View(
-        "map",
-        "main",
-        parts=(
-            "plot/tiles",
-            "plot/axes",
-            "plot/cellmarks",
-            "plot/plot",
-            "plot/measure",
-            "plot/drive",
-            "plot/difference",
-        ),
-    ),
     View(
         "reader",
         "main",
@@ -55,6 +41,20 @@ VIEWS = (
             "reader/cells",
         ),
     ),
+    View(
+        "map",
+        "main",
+        parts=(
+            "plot/tiles",
+            "plot/axes",
+            "plot/cellmarks",
+            "plot/plot",
+            "plot/measure",
+            "plot/drive",
+            "plot/difference",
+        ),
+    ),
+    View("atlas", "main", parts=("atlas/metrics", "atlas/thumbnails", "atlas/headtable")),
     View("lines", "below", parts=("lines/window",)),
     View(
         "compare",
@@ -71,10 +71,10 @@ VIEWS = (
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
 SCRIPTS = (
-    *("base", "tokens", "source", "means", "heads", "state", "legend"),
+    *("base", "tokens", "source", "means", "heads", "state", "folds", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
-    *("places", "figure", "share", "keys"),
+    *("figure", "share", "keys"),
 )
 VISUALS = tuple(kind for view in VIEWS for kind in view.visuals)
 SHARED = ("button", "draw", "make", "stepOf")  # functions of the visuals that the page calls itself

@@ -58,7 +58,7 @@ async function figureOf() {
   const spelled = cells.level === 0 && side >= 9;
   const left = spelled ? 22 + longest(rows, cells.top, high) : 64, top = 62 + (spelled ? longest(columns, cells.left, wide) : 22);
   const titles = [`${clip(runs[state.run].model, 48)} · ${clip(headTitle(), 70)}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
-  const legend = legendOf(left, top + height + 26, width);
+  const legend = legendOf(left, top + height + 26, width, cells);
   const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
   const [text, soft] = [css("--ink"), css("--soft")];
   const root = draw("svg", { xmlns: "http://www.w3.org/2000/svg", width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
@@ -133,14 +133,15 @@ function ticksOf({ top: first, left: start, high, wide, level }, side, left, top
     ...places(start, wide).map(([at, x]) => draw("text", { x: left + x, y: top - 6, "text-anchor": "middle" }, at.toLocaleString("en"))))];
 }
 
-/** The color bar with its domain, and the colors outside it: {drawing, right}; the bar is as wide as its ticks need. */
-function legendOf(left, top, cells) {
+/** The color bar with its domain, and the colors of cells outside it: {drawing, right}; the bar is as wide as its ticks need. */
+function legendOf(left, top, room, cells) {
   const { ticks, title } = SCALES[state.scale];
   const apart = 12 + Math.max(...ticks.slice(1).map((tick, i) => wideOf(tick) + wideOf(ticks[i]))) * 0.75; // the outer ticks extend to one side only
-  const width = Math.max(Math.min(cells, 360), apart * (ticks.length - 1));
-  const kinds = [["masked", "url(#hatch)"], ["exactly 0", css("--zero")], ["not a number", css("--nan")], ["out of range", css("--out")], ["forbidden weight", css("--leak")]];
+  const width = Math.max(Math.min(room, 360), apart * (ticks.length - 1));
+  const kinds = SWATCHES.filter(([code]) => cells.coarse.includes(code));
   let x = left;
-  const swatches = kinds.flatMap(([name, fill]) => {
+  const swatches = kinds.flatMap(([code, name, kind]) => {
+    const fill = code === MASKED ? "url(#hatch)" : css(`--${kind}`);
     const made = [draw("rect", { x, y: top + 34, width: 14, height: 10, fill, stroke: css("--line") }), draw("text", { x: x + 19, y: top + 43 }, name)];
     x += 34 + wideOf(name);
     return made;

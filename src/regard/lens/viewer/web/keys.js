@@ -44,7 +44,7 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   found.run(event);
 });
-$("actions").append(button("light / dark", otherTheme, { id: "theme" }), button("shortcuts", help, { id: "help" }));
+$("settings").append(button("light / dark", otherTheme, { id: "theme" }), button("keyboard shortcuts", help, { id: "help" }));
 
 for (const screen of screens) screen.build?.();
 addEventListener("hashchange", () => { if (location.hash !== address()) choose({ view: null, key: null, pins: [], ...readAddress(location.hash) }); });

@@ -1,8 +1,11 @@
-// The header and footer: the color legend, a sentence about the chosen row, the exactness of the numbers, and provenance.
+// The header and footer: settings, a sentence about the chosen row and head, the exactness of the numbers, and provenance; and the color
+// legend of the map.
 
 /** Entries of a legend, [what it means, its class]. */
 const swatches = (kinds) => kinds.map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name));
-const SWATCHES = [["masked", "hatch"], ["exactly 0", "zero"], ["not a number", "nan"], ["out of range", "out"], ["forbidden weight", "leak"]];
+const SWATCHES = [[MASKED, "masked", "hatch"], [ZERO, "exactly 0", "zero"], [NAN, "not a number", "nan"], [OUT, "out of range", "out"], [LEAK, "forbidden weight", "leak"]];
+
+const HABITS = ["special", "first", "previous", "itself", "distant"]; // figures that say what a head does
 
 const legend = {
   name: "legend",
@@ -25,8 +28,7 @@ const legend = {
   },
 
   build() {
-    $("swatches").replaceChildren(...swatches(SWATCHES));
-    for (const [id, options] of [["scale", Object.entries(SCALES).map(([value, { title }]) => [value, title])], ["pool", [["share", "pooling: sum"], ["largest", "pooling: largest"]]]]) {
+    for (const [id, options] of [["scale", Object.entries(SCALES).map(([value, { title }]) => [value, title])], ["pool", [["share", "sum"], ["largest", "largest"]]]]) {
       $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
       $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
     }
@@ -36,7 +38,7 @@ const legend = {
   async draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("run")) this.about();
-    if (any("scale", "theme")) drawRamp($("ramp").parentElement, state.scale, evenly(SCALES[state.scale].ticks));
+    if (any("scale", "theme")) drawRamp($("ramp-box"), state.scale, evenly(SCALES[state.scale].ticks));
     if (any("run", "call", "scale", "pool", "hideSpecial", "theme")) {
       for (const id of ["scale", "pool"]) $(id).value = state[id];
       $("pool").title = `a cell that pools several weights shows: ${POOLS[state.pool]}`;
@@ -46,6 +48,11 @@ const legend = {
     if (any("run", "call", "head", "query", "key", "pins", "direction", "hideSpecial", "step", "theme")) await this.sentence();
   },
 
+  /** The swatches of the codes that are on the map. */
+  swatches(present) {
+    $("swatches").replaceChildren(...swatches(SWATCHES.filter(([code]) => present.has(code)).map(([, ...named]) => named)));
+  },
+
   async sentence() {
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key, direction: state.direction, hideSpecial: state.hideSpecial };
     const line = await reading();
@@ -53,7 +60,7 @@ const legend = {
     const pinned = line.to ? queryAxis() : keyAxis();
     const start = [`${capital(headTitle())}${this.effect()}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
-    $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
+    $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line), ...this.habit());
     const from = data.served ? "the server holds the run in full and sends weights" : line.error ? "every weight is computed from q, k and lse" : "every weight is stored";
     $("exactness").textContent = `${capital(line.exact)}; ${from} with a relative error of at most ${line.error ?? data.error}, vectors with at most 0.05 %.`;
   },
@@ -61,13 +68,11 @@ const legend = {
   /** The weights of rows as a sentence. */
   given(line) {
     const several = line.places.length > 1;
-    const strong = ranked(line, 3);
-    if (!strong.length && line.wrong + line.leaks) return [`${several ? " have" : " has"} only invalid weights.`];
-    if (!strong.length) return [several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
-    const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
-    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${percent(line.p[j])} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...this.beside(line, j, itself(j))]);
-    const enough = needed(line);
-    parts.push(enough > 1 ? `; 80 % of the weight is on ${enough.toLocaleString("en")} keys.` : ".");
+    const [most] = ranked(line, 1);
+    if (most === undefined && line.wrong + line.leaks) return [`${several ? " have" : " has"} only invalid weights.`];
+    if (most === undefined) return [several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
+    const itself = line.of === queryAxis() && !several && most === line.places[0];
+    const parts = [several ? " put on average " : " puts ", `${percent(line.p[most])} of ${several ? "their" : "its"} weight on `, ...this.beside(line, most, itself), "."];
     if (line.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
     if (hiding(state.run)) parts.push(" Special tokens are left out and the other weights renormalized to 100 %: these are not the model’s own numbers.");
     else if (callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
@@ -76,11 +81,11 @@ const legend = {
 
   /** The weights that keys receive as a sentence. */
   received(line) {
-    const strong = ranked(line, 3);
+    const [most] = ranked(line, 1);
     const several = line.places.length > 1;
-    if (!strong.length) return [several ? " receive no weight." : " receives no weight."];
-    const itself = (i) => line.of === keyAxis() && !several && i === line.places[0];
-    return [...strong.flatMap((i, at) => [at ? ", " : several ? " receive " : " receives ", `${percent(line.p[i])} ${at ? "" : "of the attention "}of `, ...this.beside(line, i, itself(i))]), "."];
+    if (most === undefined) return [several ? " receive no weight." : " receives no weight."];
+    const itself = line.of === keyAxis() && !several && most === line.places[0];
+    return [several ? " receive " : " receives ", `${percent(line.p[most])} of the attention of `, ...this.beside(line, most, itself), "."];
   },
 
   /** A token, and the mean weight of the other rows next to its own. */
@@ -88,6 +93,16 @@ const legend = {
     const others = line.others(j);
     const said = Number.isNaN(others) ? "" : `other rows: ${othersPercent(others)}`;
     return itself ? ["itself", said && ` (${said})`] : named(line.of, j, said && `; ${said}`);
+  },
+
+  /** What the head does in all rows, and why it is the one that is shown first. */
+  habit() {
+    if (isMean(state.head)) return [];
+    const { start } = runs[state.run];
+    const values = HABITS.map((name) => [metrics.value(name, state.call, state.head) ?? 0, METRICS[name]?.title]);
+    const [most, title] = values.reduce((best, each) => (each[0] > best[0] ? each : best));
+    const first = start.why && start.call === state.call && start.head === state.head ? ` Shown first: ${start.why}.` : "";
+    return [most > 0 && callNow().Q > 1 ? ` Over all rows, this head puts ${percent(most, 2)} of its ${title}.` : "", first];
   },
 
   /** A warning about invalid weights. */

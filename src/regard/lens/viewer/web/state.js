@@ -102,12 +102,12 @@ function address() {
   return `#${parts.map(([key, text]) => `${key}=${text}`).join("&")}`;
 }
 
-let remembering = 0;
+let remembered = 0;
 /** Writes the view into the URL fragment, a moment after the last change: browsers limit the rate. */
 function remember() {
-  clearTimeout(remembering);
+  clearTimeout(remembered);
   if (location.protocol === "about:") return; // a frame in a notebook has no URL of its own
-  remembering = setTimeout(() => { if (location.hash !== address()) history.replaceState(null, "", address()); }, 150);
+  remembered = setTimeout(() => { if (location.hash !== address()) history.replaceState(null, "", address()); }, 150);
 }
 
 /** The fields in a URL fragment; invalid ones are ignored. */

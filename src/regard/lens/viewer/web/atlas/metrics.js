@@ -1,7 +1,7 @@
 // The metrics of heads: titles, explanations and values, the filter, and moving from head to head.
 
 const METRICS = {
-  matrix: { title: "attention matrix", note: "Each cell is the attention matrix of a head: rows are queries, columns are keys, colors are weights as in the legend." },
+  matrix: { title: "attention matrix", note: "Each square is the matrix of a head: layers from top to bottom, heads from left to right." },
   spread: { title: "entropy", note: "Entropy of a row’s weights, −Σ p ln p, as a share of its maximum, ln(number of visible keys). 0 %: all weight on one key; 100 %: equal weights, at any length. Mean over the rows with more than one visible key." },
   sink: { title: "weight on an attention sink", note: "Mean weight of a row on special tokens or on the first key, whichever is larger. Many heads put unneeded weight there: an attention sink." },
   first: { title: "weight on the first key", note: "Mean weight of a row on the first key." },
@@ -13,7 +13,7 @@ const METRICS = {
 };
 const FURTHER = { // figures that only some runs have: with special tokens, with values, with repeated tokens
   special: { title: "weight on special tokens", note: "Mean weight of a row on special tokens, such as [CLS] and [SEP]." },
-  moved_special: { title: "special tokens in what moves", note: "Share of special tokens in Σ p·‖v‖, or Σ p·‖v W_o‖ if W_o is known; mean over the rows. Heads that attend mostly to special tokens often add little to the output, because the values of these tokens are short." },
+  moved_special: { title: "special tokens, share of the output", note: "What special tokens add to the output, as a share of Σ p·‖v‖, or Σ p·‖v W_o‖ if W_o is known; mean over the rows. Heads that attend mostly to special tokens often add little to the output, because the values of these tokens are short." },
   duplicate: { title: "weight on duplicates", note: "Mean weight of a row on earlier keys with the same token, over the rows that have one." },
   induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read. A measure of this name replaces it." },
 };

@@ -27,7 +27,7 @@ const ofCell = (of, first, count, what) => {
 function movesWords(tracks, { i, j, high, wide, code, fine }) {
   if (high * wide > 1 || !tracks?.moved || !tracks.lengths || code < FIRST) return "";
   const share = (weight(code, fine) * tracks.lengths[j]) / tracks.moved[i];
-  return Number.isFinite(share) ? `, ${percent(share, 2)} of what the row moves` : "";
+  return Number.isFinite(share) ? `, ${percent(share, 2)} of the output` : "";
 }
 
 /** The mean weight of the other rows on the key, next to one weight; "" for a cell of several pairs. */

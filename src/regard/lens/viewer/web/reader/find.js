@@ -3,7 +3,10 @@
 const find = {
   hits: [], at: -1, went: false, marked: new Set(),
 
+  short: 150, // tokens: shorter texts have a search field only after the key /
+
   build(box) {
+    this.box = box;
     const label = "Search the text, or go to a position: Enter for the next match, Shift+Enter for the previous";
     this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, dir: "auto", ariaLabel: label });
     this.count = element("span", "", { className: "note", id: "find-count", ariaLive: "polite" });
@@ -24,10 +27,12 @@ const find = {
   on(of) {
     if (this.of === of) return;
     Object.assign(this, { of, hits: [], at: -1, went: false, marked: new Set() });
+    this.box.hidden = of.tokens.length < this.short || Boolean(of.grid);
     this.count.textContent = "";
   },
 
   open() {
+    this.box.hidden = false;
     this.input.focus();
     this.input.select();
   },

@@ -69,12 +69,15 @@ class Lazily {
   static near = 250; // pixels from the window
   static following = new Set(); // those that will be drawn in a moment
 
-  constructor(node, fetch) {
-    Object.assign(this, { fetch, seen: false, near: false, stale: true });
+  /** box: a <details> element; nothing is drawn while it is closed. */
+  constructor(box, fetch) {
+    Object.assign(this, { box, fetch, seen: false, near: false, stale: true });
+    const look = () => { if (box.open && this.near && this.stale) this.go(); };
     const watch = (what, rootMargin) => new IntersectionObserver(([entry]) => {
       this[what] = entry.isIntersecting;
-      if (this[what] && this.stale) this.go();
-    }, { rootMargin }).observe(node);
+      look();
+    }, { rootMargin }).observe(box);
+    box.addEventListener("toggle", look);
     watch("seen", "0px");
     watch("near", `${Lazily.near}px`);
   }
@@ -84,6 +87,7 @@ class Lazily {
     this.stale = true;
     clearTimeout(this.timer);
     Lazily.following.delete(this);
+    if (!this.box.open) return undefined;
     if (this.seen) return this.go();
     Lazily.following.add(this);
     this.timer = setTimeout(() => this.follow(), 100);

@@ -92,14 +92,13 @@ function describe(line, j) {
   return percent(line.p[j]);
 }
 
-/** Sets the background of a node to the color of its value, on the scale of the legend. */
+/** Sets the background of a node to the color of its value, linear from 0 to 100 %. */
 function ground(node, line, j) {
   const code = line.hidden(j) ? null : line.code[j];
   const named = { [ZERO]: "zero", [NAN]: "nan", [OUT]: "out", [LEAK]: "leak", [MASKED]: "masked" }[code];
   for (const name of ["zero", "nan", "out", "leak", "masked"]) node.classList.toggle(name, name === named);
   const plain = code !== null && named === undefined;
-  const scale = line.scale ?? state.scale;
-  const at = plain ? step(code === TINY ? 0 : line.p[j], scale, line.attended) : 0;
-  node.style.background = plain ? color(at, scale) : "";
-  node.style.color = plain ? ink(at, scale) : "";
+  const at = plain ? step(code === TINY ? 0 : line.p[j], "linear") : 0;
+  node.style.background = plain ? color(at, "linear") : "";
+  node.style.color = plain ? ink(at, "linear") : "";
 }

@@ -10,7 +10,7 @@ const strongest = {
     this.list = element("div", null, { id: "strongest-list", tabIndex: 0, role: "listbox" });
     this.title = element("h3", null, { id: "strongest-title" });
     this.columns = element("div", null, { className: "entry note columns" }, element("span"), element("span"), element("span"),
-      element("span", "weight", { className: "number" }), element("span", "moves", { className: "number", id: "strongest-moves" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
+      element("span", "weight", { className: "number" }), element("span", "share of output", { className: "number", id: "strongest-moves" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
     this.heads = element("div", null, { id: "pair", hidden: true });
     box.append(this.title, this.columns, this.list, this.note, this.heads);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
@@ -46,7 +46,7 @@ const strongest = {
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
     this.columns.hidden = !this.order.length;
     const length = !isMean(state.head) && callNow().notes.lengths;
-    $("strongest-moves").title = length ? `the share of the key in Σ p·${length} of its row: what it adds to the output` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
+    $("strongest-moves").title = length ? `what the key adds to the output of the row, as a share: weight × length of its value, ${length}, divided by the sum over all keys` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
     const at = this.order.indexOf(this.chosen());
     if (at >= 0) {
       this.lines.reveal(at);
@@ -71,7 +71,7 @@ const strongest = {
     const made = element("div", null, { className: "entry", id: `strongest-${place}`, ...option }, element("span", j, { className: "number soft" }),
       element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
       element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", othersPercent(others), { value: others, className: "number soft" }));
-    made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${othersPercent(others)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
+    made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${othersPercent(others)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of the output`}`;
     Object.assign(made.dataset, { place, token: j });
     return made;
   },

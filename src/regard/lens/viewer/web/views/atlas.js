@@ -21,16 +21,17 @@ const atlas = {
 
   build() {
     const list = (id, label, act) => element("label", label, {}, element("select", undefined, { id, onchange: (event) => act(event.target.value) }));
+    this.heads = new HeadList("map-head", { pick: choose });
     $("atlas").replaceChildren(
-      element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }), button("table", () => headTable.turn(), { id: "atlas-as-table", ariaPressed: "false" })),
-      element("div", undefined, { id: "atlas-choices" }, list("metric", "show ", (metric) => choose({ metric })), list("sort", "order ", (sort) => choose({ sort })), list("filter", "filter ", (metric) => choose({ filter: this.range(metric) }))),
-      element("div", undefined, { id: "atlas-range", hidden: true },
-        ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most", oninput: () => this.narrow(end) })),
-        element("output", undefined, { id: "filter-words" })),
+      element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" })),
       element("div", undefined, { id: "atlas-box" }, element("canvas", undefined, { id: "atlas-canvas", ariaHidden: "true" }), element("div", undefined, { id: "grid", role: "grid", ariaLabel: "Heads: layers from top to bottom, heads from left to right" })),
       element("div", undefined, { id: "atlas-table", hidden: true }),
       element("p", undefined, { id: "atlas-note", className: "note" }),
-      element("dl", undefined, { id: "figures", ariaLabel: "Metrics of the chosen head" }),
+      folds.make("heads", "Figures, means and filters", element("div", undefined, { id: "atlas-choices" }, element("label", "shown head ", {}, this.heads.node), list("metric", "show ", (metric) => choose({ metric })), list("sort", "order ", (sort) => choose({ sort })), list("filter", "filter ", (metric) => choose({ filter: this.range(metric) })), button("as a table", () => headTable.turn(), { id: "atlas-as-table", ariaPressed: "false" })),
+      element("div", undefined, { id: "atlas-range", hidden: true },
+        ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most", oninput: () => this.narrow(end) })),
+        element("output", undefined, { id: "filter-words" })),
+      element("dl", undefined, { id: "figures", ariaLabel: "Figures of the chosen head" })),
     );
     $("atlas-box").addEventListener("scroll", () => thumbnails.paint(false), { passive: true });
     $("grid").addEventListener("click", (event) => {
@@ -105,6 +106,8 @@ const atlas = {
 
   async draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
+    if (any("run")) this.heads.fill();
+    if (any("run", "call", "head")) this.heads.show(state.call, state.head);
     const moved = any("run") && (this.fill() || state.sort !== "order");
     const fresh = any("run", "metric", "sort", "size", "theme");
     if (moved || any("metric", "sort", "size", "theme")) this.place();
@@ -202,8 +205,8 @@ const atlas = {
     if (focused) cell.button.focus({ preventScroll: true });
     const box = $("atlas-box");
     if (cell.y < box.scrollTop || cell.y + this.size > box.scrollTop + box.clientHeight) box.scrollTop = cell.y - box.clientHeight / 2;
-    const { formula, engine, name } = callNow();
-    const rules = [["scale", formula.scale.toPrecision(4)], ["score", formula.score], ["mask", formula.mask], ["sinks", formula.sinks ? "yes" : null], ["computed by", engine], ["layer", name]];
+    const { formula, name } = callNow();
+    const rules = [["scale", formula.scale.toPrecision(4)], ["score", formula.score], ["mask", formula.mask], ["sinks", formula.sinks ? "yes" : null], ["layer", name]];
     const lines = [...metrics.described(state.call, state.head), ...(state.head === "all" ? [] : rules.filter(([, value]) => value))];
     $("figures").replaceChildren(...lines.map(([name, value]) => element("div", undefined, {}, element("dt", name), element("dd", undefined, {}, ...String(value).split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])))));
   },

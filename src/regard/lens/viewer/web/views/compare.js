@@ -3,7 +3,7 @@
 
 const MODES = { side: "side by side", difference: "difference" };
 
-choosable("compare", "side", oneOf(MODES));
+choosable("compare", GIVEN > 1 ? "difference" : "side", oneOf(MODES));
 choosable("second", null, { // {call, head}: the second head, or a mean of heads
   write: (second) => (second ? `${second.call}.${second.head}` : undefined),
   read(text) {
@@ -45,8 +45,9 @@ const comparison = {
     this.otherHead = element("select", undefined, { id: "compare-head", ariaLabel: "Head of the other run", onchange: choosePartner });
     this.mode = new Choice("compare-mode", "How the runs are compared", MODES, (value) => choose({ compare: value }));
     this.ramp = rampBox();
-    section.append(
-      element("div", undefined, { className: "bar" }, element("h2", "Comparison", { id: "compare-title" }), element("div", undefined, { className: "tools" }, element("label", "with the head ", {}, this.second.node), this.mode.node)),
+    if (GIVEN > 1) document.querySelector("main").before(section);
+    this.box = folds.make("compare", GIVEN > 1 ? "Comparison" : "Compare with another head",
+      element("div", undefined, { className: "tools" }, element("label", "with the head ", {}, this.second.node), this.mode.node),
       this.body = element("div", undefined, { id: "compare-all" },
       element("p", undefined, { className: "compare-names" }),
       element("p", undefined, { id: "compare-partner" }, "compared with ", this.otherCall, " ", this.otherHead, " of the other run"),
@@ -61,6 +62,7 @@ const comparison = {
       element("p", undefined, { id: "compare-said", className: "readout" }), element("p", undefined, { id: "compare-row", className: "readout", ariaLive: "polite" }),
       element("p", undefined, { id: "compare-level", className: "note" })),
     );
+    section.append(this.box);
     this.plots = [0, 1].map((side) => {
       $(`compare-${side}`).append(element("span", side ? "second" : "first", { className: "of-run" }));
       const plot = new Plot($(`compare-${side}`), { name: `compare-${side}`, margins: "labels", run: () => this.now.names[state.compare === "side" ? side : 2], painter: () => this.painter(side) });
@@ -109,7 +111,7 @@ const comparison = {
   async draw(changed) {
     if (["run", "call"].some((name) => changed.has(name))) this.second.fill();
     if (["run", "call", "head", "second"].some((name) => changed.has(name))) this.mark();
-    const now = this.current();
+    const now = state.open.includes("compare") ? this.current() : null;
     const other = now !== this.now;
     this.body.hidden = this.mode.node.hidden = !now;
     if (!now) {
@@ -156,7 +158,7 @@ const comparison = {
       announce("This head has other rows or keys than the chosen one.");
       return;
     }
-    await choose({ second, compare: "side" });
+    await choose({ second, compare: "side", open: [...state.open.filter((name) => name !== "compare"), "compare"] });
     $("compare").scrollIntoView();
   },
 

@@ -1,4 +1,4 @@
-// The findings of the audit: a list at the top of the page, collapsed if there are only notes.
+// The findings of the audit: a list at the top of the page; folded at its end if there are only notes.
 
 const findingsList = {
   name: "findings",
@@ -12,7 +12,8 @@ const findingsList = {
     const count = (severity) => findings.filter((found) => found.severity === severity).length;
     const counts = order.filter(count).map((severity) => `${count(severity)} ${severity}${count(severity) === 1 ? "" : "s"}`).join(", ");
     const serious = count("fault") + count("warning") > 0;
-    $("findings").replaceChildren(element("details", undefined, { open: serious },
+    document.querySelector(serious ? "main" : "footer").before($("findings")); // notes need no fix
+    $("findings").replaceChildren(element("details", undefined, { className: "fold", open: serious },
       element("summary", undefined, {}, element("h2", `Audit findings: ${counts}`, { id: "findings-title" })),
       element("ol", undefined, {}, ...sorted.map((found) => this.one(found)))));
   },

@@ -16,10 +16,10 @@ const lineView = {
     this.lists = { rows: this.list("rows"), keys: this.list("keys") };
     this.titles = { rows: element("h3", "rows", { className: "of-rows" }), keys: element("h3", "keys", { className: "of-keys" }) };
     this.said = element("p", null, { className: "readout", id: "lines-said", ariaLive: "polite" });
-    $("lines").append(
-      element("div", null, { className: "bar" }, element("h2", "Lines between tokens", { id: "lines-title" }), element("div", null, { className: "tools" }, ...this.turns, this.ways.node)),
+    const box = folds.make("lines", "Lines between tokens", element("div", null, { className: "tools" }, ...this.turns, this.ways.node),
       this.note, this.said, element("div", null, { id: "lines-body" }, this.titles.rows, element("span"), this.titles.keys, this.lists.rows, this.svg, this.lists.keys));
-    this.lazily = new Lazily($("lines"), () => this.fetch()); // on a served page each row is a request to the server
+    $("lines").append(box);
+    this.lazily = new Lazily(box, () => this.fetch()); // on a served page each row is a request to the server
   },
 
   list(side) {
@@ -39,6 +39,7 @@ const lineView = {
 
   draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
+    $("lines").hidden = Boolean(keyAxis().grid);
     if (any("query", "call", "run")) this.middle = null;
     if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
     const outside = this.shown && ((any("query") && (this.shown.keys.length < callNow().K || !this.shown.rows.includes(state.query))) || (any("key") && state.key !== null && !this.shown.keys.includes(state.key)));

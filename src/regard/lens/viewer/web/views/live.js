@@ -33,7 +33,7 @@ const live = {
     this.head = button("without this head", () => this.leave([state.call, state.head]), { id: "live-head" });
     this.edge = button("without this edge", () => this.leave([state.call, state.head, state.query, state.key]), { id: "live-edge" });
     this.difference = element("pre", undefined, { id: "live-difference", hidden: true });
-    this.reset = button("as the model", () => choose({ text: null, without: null, ...RULES }), { id: "live-reset", title: "The text and the rules that were recorded" });
+    this.reset = button("undo the changes", () => choose({ text: null, without: null, ...RULES }), { id: "live-reset", title: "The text and the rules that were recorded" });
     this.original = button("compare with the original", () => choose({ original: !state.original }), { id: "live-original" });
     this.said = element("p", undefined, { id: "live-said", className: "note", role: "status" });
     $("live").append(

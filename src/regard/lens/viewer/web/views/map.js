@@ -16,16 +16,14 @@ const map = {
 
   build() {
     const section = $("map");
-    this.heads = new HeadList("map-head", { pick: choose });
     section.append(
-      element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }), element("label", "head ", {}, this.heads.node),
-        element("div", undefined, { className: "tools" },
-          tool("−", "Zoom out", () => this.plot.zoom(0.5), { id: "zoom-out" }), tool("+", "Zoom in", () => this.plot.zoom(2), { id: "zoom-in" }),
-          tool("fit", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" }),
-          tool("fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }))),
+      element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }),
+        element("div", undefined, { className: "tools" }, tool("whole matrix", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" }),
+          tool("enlarge", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }))),
       element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
+      element("div", undefined, { id: "legend", role: "group", ariaLabel: "Color legend" }, rampBox({ id: "ramp-box" }), element("ul", undefined, { id: "swatches", className: "swatches" })),
       element("p", undefined, { id: "map-pointer", className: "readout soft" }),
       element("div", undefined, { className: "readout map-under" },
         element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" })),
@@ -39,17 +37,16 @@ const map = {
 
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
+    $("zoom-whole").hidden = !state.view;
     if (changed.has("filled")) {
       document.documentElement.toggleAttribute("data-filled", state.filled === "map");
       $("fill").setAttribute("aria-pressed", state.filled === "map");
       this.plot.outer = null; // its sizes are computed anew
     }
     if (changed.has("run")) {
-      this.heads.fill();
       $("map-means").hidden = !noMeans(state.run);
       $("map-means").textContent = noMeans(state.run);
     }
-    if (["call", "head", "run"].some((name) => changed.has(name))) this.heads.show(state.call, state.head);
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
@@ -71,11 +68,12 @@ const map = {
       ...rows.map((i, r) => element("tr", undefined, {}, element("th", undefined, { scope: "row" }, ...named(queryAxis(), i)), ...codes[r].map(({ code, fine }) => element("td", words(code, fine))))));
     $("map-table").replaceChildren(table);
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
-    const text = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
+    const text = place.key === null || !at ? [] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
     const cell = { i: place.query, j: column, high: 1, wide: 1, ...at };
     if (place.key !== null && at) text.push(leftWords(place.run, cell), othersWords(place.run, tracksNow(place.run), cell), movesWords(tracksNow(place.run), cell), `, ${at.exact}`);
     $("map-pinned").replaceChildren(...text);
-    this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}. ${$("map-pinned").textContent}`);
+    $("map-pinned").hidden = !text.length;
+    this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}, row ${wordOf(queryAxis(), place.query, 40)} (${place.query}). ${$("map-pinned").textContent}`);
   },
 
   /** The value under the pointer. */
@@ -88,7 +86,7 @@ const map = {
       return;
     }
     const cell = state.hover && cellAt(this.plot, this.painter, state.hover);
-    if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms."; return; }
+    if (!cell) { $("map-pointer").textContent = "Click a cell for its row; Ctrl + wheel zooms, dragging moves."; return; }
     const about = [];
     if (tracks) {
       const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
@@ -101,7 +99,8 @@ const map = {
   /** The size of the cells, how they were computed, and a warning about invalid weights anywhere in the matrix. */
   level(at, { level, fold }) {
     const [high, wide] = [Math.min(callNow().Q, 2 ** (level + fold[0])), Math.min(callNow().K, 2 ** (level + fold[1]))];
-    const spot = this.plot.visible(at, level)[0];
+    const spots = this.plot.visible(at, level), spot = spots[0];
+    legend.swatches(new Set(spots.flatMap((each) => [...new Set(this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level, ...each }, fold)?.coarse)])));
     const tile = spot && this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
     const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : isMean(state.head) ? `each cell is the mean of ${countOf(state.run, state.call, state.head).toLocaleString("en")} weights` : "each cell is one weight";
     const without = hiding(state.run) ? `; special tokens are left out and the other weights renormalized${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";

@@ -6,7 +6,7 @@ const reader = {
   build() {
     const title = element("h2", null, { id: "reader-title" });
     this.ways = new Choice("reader-direction", "Weights that color the text", { to: "attends to", from: "attended by" }, (direction) => choose({ direction }));
-    const search = element("div", null, { className: "bar find", role: "search" });
+    const search = element("div", null, { className: "bar find", role: "search", hidden: true });
     find.build(search);
     const box = (id) => {
       const made = element("div", null, { id, className: "text", tabIndex: 0, role: "listbox", ariaMultiSelectable: "true" });
@@ -26,7 +26,7 @@ const reader = {
       way.ariaPressed = String(way.ariaPressed !== "true");
       other.ariaPressed = "false";
     };
-    this.adding = button("add rows", () => switched(this.adding, this.keying), { id: "reader-add", title: "Clicks add rows, as with Shift", ariaPressed: "false" });
+    this.adding = button("add rows", () => switched(this.adding, this.keying), { id: "reader-add", title: "Clicks add rows, as with Shift", ariaPressed: "false", hidden: !touching() });
     this.keying = button("choose key", () => switched(this.keying, this.adding), { id: "reader-key", title: "Clicks choose the key, as with Alt", ariaPressed: "false" });
     this.pins.append(this.pinsText, " ", button("only this row", () => choose({ pins: [] })));
     this.live = element("p", null, { className: "unseen", id: "reader-live", ariaLive: "polite" });
@@ -53,10 +53,9 @@ const reader = {
     const cross = callNow().queries !== callNow().keys;
     $("other-words").hidden = this.otherTitle.hidden = this.mainTitle.hidden = !cross;
     const grid = Boolean(line.of.grid);
-    this.keying.hidden = cross; // the keys have a text of their own
+    this.keying.hidden = cross || !touching(); // the keys have a text of their own
     $("words").hidden = grid;
     this.imageBox.hidden = !grid;
-    document.querySelector("#reader .find").hidden = grid;
     find.on(line.of);
     this.main.show(line.of, line.to ? "The keys, colored by their weights" : "The rows, colored by their weights");
     if (cross) {
@@ -158,7 +157,7 @@ const reader = {
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    this.readout.textContent = touching() ? this.taps(one) : one ? "Click a token to see what it attends to. Shift-click adds a row, Alt-click chooses the key." : "Click a row to see what it attends to, or a key to choose it. Shift-click adds a row.";
+    this.readout.textContent = touching() ? this.taps(one) : one ? "Click a token to see what it attends to." : "Click a row to see what it attends to, or a key to choose it.";
   },
 
   /** How a touch screen chooses rows and keys. */

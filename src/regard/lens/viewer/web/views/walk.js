@@ -12,7 +12,6 @@ const walk = {
   plots: {}, // whether the visual of a kind is open
 
   build() {
-    const title = element("h2", null, { id: "walk-title" });
     this.buttons = {
       all: button("all steps", () => this.set({ all: !this.all }), { id: "walk-all" }),
       order: button("strongest first", () => this.set({ falling: !this.falling }), { id: "walk-order" }),
@@ -20,7 +19,7 @@ const walk = {
     };
     const [back, on] = [tool("◂", "previous step", () => this.go(-1), { id: "walk-back" }), tool("▸", "next step", () => this.go(1), { id: "walk-on" })];
     const copies = tool("copy numbers", "copy all numbers of this computation as JSON", () => this.copy(), { id: "walk-copy" });
-    const bar = element("div", null, { className: "bar" }, title, element("span", null, { id: "walk-buttons", hidden: true }, back, on, ...Object.values(this.buttons), copies));
+    const bar = element("div", null, { className: "bar" }, element("span", null, { id: "walk-buttons", hidden: true }, back, on, ...Object.values(this.buttons), copies));
     this.note = element("p", null, { className: "note", id: "walk-note" });
     this.legend = rampBox({ className: "ramp signed", hidden: true });
     this.list = element("ol", null, { id: "walk-steps", hidden: true });
@@ -30,8 +29,9 @@ const walk = {
       this.list.append(element("li", null, {}, head, element("div", null, { id: `walk-${each.id}`, className: "walk-numbers" })));
       return head;
     });
-    $("walk").append(bar, element("div", null, { className: "walk-top" }, this.note, this.legend), this.list);
-    this.lazily = new Lazily($("walk"), () => this.fetch()); // on a served page each row is a request to the server
+    const box = folds.make("walk", "Step by step", bar, element("div", null, { className: "walk-top" }, this.note, this.legend), this.list);
+    $("walk").append(box);
+    this.lazily = new Lazily(box, () => this.fetch()); // on a served page each row is a request to the server
   },
 
   draw(changed) {
