@@ -198,12 +198,16 @@ def test_a_text_longer_than_the_default_model_takes():
 
 
 def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path):
-    """One changed byte in the default model's weights is noticed."""
+    """One changed byte in the default model's weights is noticed, also after they were read, and a missing file."""
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"weights")
     default_model.verify(file, hashlib.sha256(b"weights").hexdigest())
     with refusing("not the pinned ones"):
         default_model.verify(file, hashlib.sha256(b"Weights").hexdigest())
+    file.write_bytes(b"weigths")
+    for path in (file, tmp_path / "none"):
+        with refusing("not the pinned ones"):
+            default_model.verify(path, hashlib.sha256(b"weights").hexdigest())
 
 
 # Files that are not what they should be -------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ BUDGET = {
     "src/regard": {
         "engines": 127_880,  # selected keys, second derivatives (reference/second.py), jit/products.py
         "conformance": 46_740,  # a session is closed where its suite cannot begin (pytest_plugin.py)
-        "lens": 83_560,  # what_if and effects (interventions/); contributions, logit_lens and circuits (residual/)
+        "lens": 83_270,  # what_if and effects (interventions/); contributions, logit_lens and circuits (residual/)
         "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 6_600,  # the functions of flash-attn and xformers
-        "observe": 14_070,  # of torch before; what changes calls, and observers inside observers
+        "observe": 14_095,  # of torch before; what changes calls, and observers inside observers
         "learn": 34_040,
         "parallel": 32_530,  # as common: torch is not used until its import has ended
         "laws": 32_960,  # of conformance before; the base of findings (finding.py), which audits and conformance share
@@ -19,8 +19,8 @@ BUDGET = {
         "ledger": 27_110,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 22_870,
         "api": 27_130,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)
-        "cli": 19_350,  # look --effects; audit, look and cost take FILE.py:CLASS (arguments.py)
-        "common": 15_000,  # what modules of transformers declare, of torch before
+        "cli": 18_990,  # look --effects; audit, look and cost take FILE.py:CLASS (arguments.py)
+        "common": 15_040,  # what modules of transformers declare, of torch before; the default model is read once
         "sandbox": 2_870,  # of conformance before
         "top": 620,
     },

