@@ -172,6 +172,19 @@ def test_steps_gradients_and_looks():
     assert x.grad.isfinite().all() and x.grad.any()
 
 
+@pytest.mark.parametrize("change", [{"mask": key != 2}, {"score": 2 * score}, {"output": 0}], ids=str)
+def test_a_cache_of_regard(change):
+    """In steps, with positions of the text, as in one pass."""
+    torch.manual_seed(0)
+    model = LanguageModel(Config(vocabulary=11, d_model=16, layers=2, heads=4)).eval()
+    with torch.no_grad(), rg.what_if(model, layer=1, head=2, **change) as changed:
+        whole, cache = model(IDS), model.cache()
+        steps = [model(part, cache=cache) for part in IDS.split([5, 1, 3], 1)]
+
+    torch.testing.assert_close(torch.cat(steps, 1), whole, atol=1e-5, rtol=1e-5)
+    assert changed.calls == 4
+
+
 def test_sinks():
     """A sink takes weight from every key; -inf removes those of the model."""
     run, model, _ = host("gpt-oss")

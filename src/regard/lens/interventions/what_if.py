@@ -154,8 +154,9 @@ class WhatIf(Observer):
             if cached := change.values.keys() & {"k", "v", "weights"}:
                 raise self._refused(call, f"{', '.join(sorted(cached))} of a cache", "change output= or q=")
             q = change.patch("q", call.q)
-            rules = change.rules(_rules(call), (q.shape[-3], q.shape[-2], call.given["cache"].length))
-            return change.output(function(q=q, arguments=rules), None)
+            rules = change.rules(_rules(call), (q.shape[-3], q.shape[-2], int(call.given["cache"].lengths.max())))
+            out = function(q=q, arguments=rules)
+            return change.output(out[0], None), *out[1:]
         heads = number_of_heads(self._module(call.layer))
         if call.kind == SDPA and call.q.ndim == 4 and heads not in (None, call.q.shape[1]):  # heads of a group as rows
             fix = "generate without a cache, or call the layer with all of its heads"
