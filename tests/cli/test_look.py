@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -183,11 +184,17 @@ def test_a_recorded_run_is_shown_and_written_as_a_page(here):
 
 
 def test_two_runs_are_compared(here):
-    """A second run is in the page too, also one of another length; a text needs a model that reads it."""
+    """A second run is in the page too, also one of another length, and the terminal says what differs most; a text
+    needs a model that reads it.
+    """
     recorded(here / "b", score=rg.softcap(1.0))
     recorded(here / "c", n=9)
-    for other, n in {"b": 7, "c": 9}.items():
-        done("look", "run", "--compare", other)
+    ours, theirs = (np.stack([call.weights() for call in rg.look(name).calls]) for name in ("run", "b"))
+    apart = np.abs(theirs - ours).sum(-1) / 2
+    call, head, row = np.unravel_index(apart.argmax(), apart.shape)
+    told = rf"most: layer {call}, head {head}: “\S+” \({row}\) by {apart.max():.1%} of its weight; on “.*?” \(\d\) from"
+    for other, n, said in (("b", 7, told), ("c", 9, r"most: layer \d, head \d: on the")):
+        assert re.search(said, " ".join(done("look", "run", "--compare", other).split()))
         assert [run["calls"][0]["Q"] for run in runs_of(here / "attention.html")] == [7, n]
     assert "the model of this run is not known" in refused_late("look", "run", "--compare", "other words")
 

@@ -214,7 +214,7 @@ def look(
             )
     second = None if other is None else other.run_for(run, limit or LIMIT)
     from ..audits import audit
-    from ..lens.drawing.terminal import summary
+    from ..lens.drawing.terminal import changes, summary
     from ..lens.runs.first_view import choose
     from ..lens.trained import trained_facts
 
@@ -223,6 +223,8 @@ def look(
     choice = choose(run, layer, head, token, findings)
     console = Console()
     summary(console, run, choice)
+    if second is not None:
+        changes(console, run, second)
     if run.effects is not None:
         console.print(f"\n{run.effects}", markup=False)
     if facts := trained_facts(run.facts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from ...common.text.characters import fitting
 from ...common.text.units import counted
 from ..detection import KINDS, Collected, HeadScore, HeadScores
 from ..runs.axis import Axis
+from ..runs.call import Call
 from ..runs.labels import named, visible, words
 from ..runs.row_figures import ROWS
 from ..runs.run import Run
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ..runs.first_view import Choice
 
 LISTED = 4  # keys
+COMPARED = 25_000_000  # weights of all heads, up to which two runs are compared row by row
 WIDTH = 30  # of a bar
 BEST = 3  # heads for each detector
 
@@ -33,11 +36,52 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     calls = f"{counted(len(run.calls), 'attention call')} × {counted(heads, 'head')}"
     console.print(Text(f"{visible(run.model)} · {calls} · {sizes}", "bold"))
     call = run.calls[choice.call]
-    place = visible(call.name) if call.layer is None else f"layer {call.layer}"
-    console.print(Text.assemble((f"{place}, head {choice.head}", "bold"), ": ", _sentence(run, choice)))
+    console.print(Text.assemble((f"{_place(call)}, head {choice.head}", "bold"), ": ", _sentence(run, choice)))
     console.print(Text(choice.why, "dim"))
     console.print(_row(run, choice, "█" if console.encoding.startswith("utf") else "#"))
     console.print(_detectors(run))
+
+
+def changes(console: Console, run: Run, other: Run) -> None:
+    """Prints where two runs differ most: the head and row whose weights do, by half the sum of their absolute
+    differences; of texts or models of other sizes, the head whose figures do.
+    """
+    pairs = list(zip(run.calls, other.calls, strict=False))
+    same = [call.shape for call in run.calls] == [call.shape for call in other.calls]
+    if same and sum(math.prod(call.shape) for call in run.calls) <= COMPARED:
+        apart = [np.abs(np.nan_to_num(b.weights() - a.weights())) for a, b in pairs]
+        at = max(range(len(apart)), key=lambda number: apart[number].sum(-1).max())
+        head, row = np.unravel_index(apart[at].sum(-1).argmax(), apart[at].shape[:2])
+        here, key = apart[at][head, row], int(apart[at][head, row].argmax())
+        first, second = pairs[at]
+        p, q = (call.weights(heads=head, rows=row)[0, 0, key] for call in (first, second))
+        row_name, key_name = (
+            f"“{named(run.axes[axis], at)}” ({at})" for axis, at in ((first.queries, int(row)), (first.keys, key))
+        )
+        what = f"{row_name} by {here.sum() / 2:.1%} of its weight; on {key_name}"
+    else:
+        titles = KINDS | {"special": "special tokens"}
+        figures = [
+            (np.abs(np.nan_to_num(b.figures[name][head] - a.figures[name][head])), at, head, name)
+            for at, (a, b) in enumerate(pairs)
+            for name in titles
+            if name in a.figures and name in b.figures
+            for head in range(min(a.shape[0], b.shape[0]))
+        ]
+        if not figures:
+            return
+        _, at, head, name = max(figures)
+        p, q = (call.figures[name][head] for call in pairs[at])
+        what = f"on {titles[name]}"
+    console.print(
+        Text.assemble(
+            ("changes most: ", "bold"), f"{_place(pairs[at][0])}, head {head}: {what} from {p:.1%} to {q:.1%}"
+        )
+    )
+
+
+def _place(call: Call) -> str:
+    return visible(call.name) if call.layer is None else f"layer {call.layer}"
 
 
 def _size(name: str, count: int) -> str:

@@ -17,10 +17,13 @@ const FURTHER = { // figures that only some runs have: with special tokens, with
   duplicate: { title: "weight on duplicates", note: "Mean weight of a row on earlier keys with the same token, over the rows that have one." },
   induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read. A measure of this name replaces it." },
 };
+// Figures that count positions along a text mean nothing in an image, whose patches have rows and columns.
+const ALONG_TEXT = new Set(["previous", "distant", "distance"]);
+if (runs.every(({ axes }) => Object.values(axes).every(({ grid }) => grid))) for (const name of ALONG_TEXT) delete METRICS[name];
 /** Adds the metrics of a run that other runs do not have. */
 function addMetrics({ calls, findings, facts: { effects } }) {
   for (const name of calls.flatMap(({ figures }) => Object.keys(figures))) {
-    if (Object.hasOwn(METRICS, name) || ["entropy", "forbidden", "moved"].includes(name)) continue;
+    if (Object.hasOwn(METRICS, name) || ["entropy", "forbidden", "moved"].includes(name) || ALONG_TEXT.has(name)) continue;
     METRICS[name] = Object.hasOwn(FURTHER, name) ? FURTHER[name] : { title: `weight on ${name}`, note: `Mean weight of a row on the keys of the measure “${name}”, over the rows that may attend to one.` };
   }
   if (effects?.of === "heads") METRICS.effect ??= { title: "effect", note: `By how much ${effects.measure} changes without the head. Colors end at the largest change.`, unit: `of ${effects.measure}` };

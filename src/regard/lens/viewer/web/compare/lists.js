@@ -16,7 +16,7 @@ function rowDifference([ours, theirs]) {
 /** The figure of two heads with the largest difference. */
 function mostDifferent(heads, comparison) {
   let found = { by: -1, name: COMPARED_FIGURES[0], from: null, to: null };
-  for (const name of COMPARED_FIGURES) {
+  for (const name of COMPARED_FIGURES.filter((each) => METRICS[each])) {
     const [from, to] = heads.map(({ call, head }, side) => comparison.both[side].calls[call].figures[name]?.[head] ?? null);
     if (from !== null && to !== null && Math.abs(to - from) > found.by) found = { by: Math.abs(to - from), name, from, to };
   }

@@ -1,6 +1,7 @@
 // The comparison of two heads of one run, or of two runs: side by side in one view, or as a difference. The texts, tokens, lengths and
 // models of two runs may differ: what corresponds is found by alignment.js.
 
+const ODD = [[BOTH_MASKED, "masked in both", "hatch"], [ONE_MASKED, "masked in one only", "out"], [ONE_TEXT, "only in one text", "lone"], [NEITHER, "not a number", "nan"], [FORBIDDEN, "forbidden weight", "leak"]];
 const MODES = { side: "side by side", difference: "difference" };
 
 choosable("compare", GIVEN > 1 ? "difference" : "side", oneOf(MODES));
@@ -53,7 +54,7 @@ const comparison = {
       element("p", undefined, { id: "compare-partner" }, "compared with ", this.otherCall, " ", this.otherHead, " of the other run"),
       element("p", undefined, { id: "compare-tokens", className: "soft" }),
       element("div", undefined, { id: "compare-legend" }, this.ramp,
-        element("ul", undefined, { className: "compare-swatches swatches" }, ...swatches([["masked in both", "hatch"], ["masked in one run only", "out"], ["only in one text", "lone"], ["not a number", "nan"], ["forbidden weight", "leak"]])),
+        element("ul", undefined, { className: "compare-swatches swatches" }),
         element("p", undefined, { id: "compare-law", className: "soft" })),
       element("div", undefined, { className: "compare-body" },
         element("div", undefined, { id: "compare-0" }), element("div", undefined, { id: "compare-1" }),
@@ -145,6 +146,7 @@ const comparison = {
   mark() {
     const second = secondNow();
     this.second.show(second?.call ?? null, second?.head);
+    this.second.node.parentElement.hidden = GIVEN > 1 && !second; // two runs are compared
     for (const { call, head, button } of atlas.cells) {
       const marked = call === second?.call && head === second?.head;
       button.classList.toggle("second", marked);
@@ -170,7 +172,7 @@ const comparison = {
       $("compare").querySelector(".compare-names").replaceChildren(...titles.flatMap((title, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), title]));
       return;
     }
-    const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...textOf(run, both[0].text === both[1].text), ...ruleOf(run), side ? "" : " "]);
+    const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...textOf(run, both[1 - side]), ...ruleOf(run), side ? "" : " "]);
     $("compare").querySelector(".compare-names").replaceChildren(...made, this.numbers.node);
   },
 
@@ -189,7 +191,7 @@ const comparison = {
 
   legend() {
     drawRamp(this.ramp, "lift", evenly(["−100 %", "−50 %", "0", "50 %", "100 %"]));
-    $("compare-law").textContent = `Second − first, linear from −100 % to 100 %: left of the middle the first run has more weight, right of it the second. Cells that agree to within ${data.error} (6 % for pooled cells) are in the middle.`;
+    $("compare-law").textContent = "Second − first, linear from −100 % to 100 %: left of the middle the first has more weight, right of it the second.";
   },
 
   /** Which tokens differ, as text. */
@@ -203,6 +205,10 @@ const comparison = {
 
   level(at, { level, fold }) {
     const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
+    if (state.compare === "difference") {
+      const kinds = new Set(this.plots[0].visible(at, level).flatMap((spot) => [...new Set(this.painter(0).codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold)?.kind)]));
+      $("compare").querySelector(".compare-swatches").replaceChildren(...swatches(ODD.filter(([kind]) => kinds.has(kind)).map(([, ...named]) => named)));
+    }
     const place = { call: state.call, head: state.head, pool: state.pool, level, ...this.plots[0].visible(at, level)[0] };
     const made = this.now.painters.side.map((painter) => painter.codes(place, fold)?.exact ?? "computing …");
     const merged = this.now.plain ? "" : "; tokens that correspond are one row and one key, with the sum of the weights of their keys and the mean of their rows";
@@ -273,8 +279,14 @@ function folderOf({ facts: { folder } }) {
   return name ? [element("bdi", clip(name, 40), { className: "soft", title: folder })] : [];
 }
 
-/** The beginning of the text, if the runs have different ones. */
-const textOf = ({ text }, same) => (same || !text ? [] : [element("bdi", `“${clip(text, 50)}”`, { className: "soft" })]);
+/** The text from where it differs from that of the other run, with a few words before. */
+function textOf({ text }, other) {
+  if (text === other.text || !text) return [];
+  let at = 0;
+  while (at < text.length && text[at] === other.text[at]) at++;
+  const from = at < 40 ? 0 : text.lastIndexOf(" ", at - 20) + 1;
+  return [element("bdi", `“${from ? "… " : ""}${clip(text.slice(from), 50)}”`, { className: "soft", title: clip(text, 1000) })];
+}
 
 /** The rules of a run that were changed on the page. */
 const ruleOf = ({ facts: { changed } }) => (changed ? [element("span", "with changed rules", { className: "soft" })] : []);
