@@ -46,6 +46,9 @@ def test_arrays_of_jax():
         assert isinstance(lse, jax.Array)
         same = rg.attention_with_lse(*map(np.asarray, given), mask=rg.causal())
         assert np.array_equal(np.asarray(out), same[0]) and np.array_equal(np.asarray(lse), same[1])
+        for function in (rg.attention_weights, lambda *qk: rg.merge([rg.attention_part(*qk, qk[1])]).result()[0]):
+            found = function(*given[:2])
+            assert isinstance(found, jax.Array) and np.array_equal(found, function(*map(np.asarray, given[:2])))
 
 
 def test_a_program():

@@ -69,7 +69,9 @@ def test_what_the_mask_reads_gets_no_slope():
 
 
 def test_the_same_operator_on_a_device(monkeypatch):
-    """What the operator does for tensors on a card, tried on the CPU: numbers and gradients of the operator here."""
+    """What the operator does for tensors on a card, tried on the CPU: numbers and gradients of the operator here, also
+    inside an operator, where torch's autograd is off, and where not all are needed.
+    """
     from regard.api.torch_operator import operator as autograd
     from regard.engines import dispatch
 
@@ -78,15 +80,18 @@ def test_the_same_operator_on_a_device(monkeypatch):
     rest = None, None, None, None, write(LOCAL, []), write(LEARNED, []), 0.3, 0.0
     here = autograd._on_cpu(*given, *rest, "auto")
     dout, dlse = torch.randn_like(here[0]), torch.randn_like(here[1][0])
-    slopes = dout, torch.stack([dlse, *torch.zeros(2, *dlse.shape)])
-    with monkeypatch.context() as patch:
-        patch.setattr(dispatch, "elsewhere", lambda _: True)
-        there = autograd._on_gpu(*given, *rest, "tiles")
-        theirs = autograd._backward_on_gpu(*slopes, *there, [True] * 5, *given, *rest, "tiles")
-    mine = autograd._backward_on_cpu(*slopes, *here, [True] * 5, *given, *rest, "auto")
-
-    torch.testing.assert_close([here[0], here[1][0], *mine], [there[0].detach(), there[1][0].detach(), *theirs])
-    assert len(mine) == 5
+    monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
+    there = autograd._on_gpu(*given, *rest, "tiles")
+    torch.testing.assert_close([here[0], here[1][0]], [there[0].detach(), there[1][0].detach()])
+    for needed, dsums in (
+        ([True] * 5, torch.stack([dlse, *torch.zeros(2, *dlse.shape)])),
+        ([True, True, True, False, True], None),
+    ):
+        with torch._C._AutoDispatchBelowAutograd():
+            theirs = autograd._backward_on_gpu(dout, dsums, *there, needed, *given, *rest, "tiles")
+        mine = autograd._backward_on_cpu(dout, dsums, *here, needed, *given, *rest, "auto")
+        torch.testing.assert_close(mine, theirs)
+        assert len(mine) == sum(needed)
 
 
 @pytest.mark.parametrize("start", ["fork", *sweep("spawn")])

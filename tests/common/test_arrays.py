@@ -90,23 +90,6 @@ def test_arrays_beside_a_tensor_that_torch_transforms():
     assert attend(tensor.to("meta")).shape == q.shape
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda *qkv: rg.attention(*qkv, mask=rg.causal()),
-        lambda q, k, v: rg.attention_weights(q, k),
-        lambda *qkv: rg.merge([rg.attention_part(*qkv)]).result()[0],
-    ],
-)
-def test_arrays_of_jax(function):
-    """Results are arrays of JAX, with the numbers of those of NumPy. (lse and gradients: tests/api/test_jax.py.)"""
-    import jax
-
-    found, expected = function(*map(jax.numpy.asarray, arrays(0))), function(*arrays(0))
-    assert isinstance(found, jax.Array) and isinstance(expected, np.ndarray)
-    assert np.array_equal(found, expected)
-
-
 def test_fixes_fit_what_was_given():
     """No `.cpu()` or `.astype` for what has none."""
     for each in (Unknown(), "a", {"a": 1}, [[1.0], [1.0, 2.0]], np.array(["a", "b"])):

@@ -63,13 +63,6 @@ def test_what_sdpa_cannot_say_is_refused(rule, reason):
         rg.attention(*draw(), engine="sdpa", **rule)
 
 
-def test_there_is_no_backward_pass():
-    """torch's SDPA is there to compare forward passes."""
-    q, k, v = draw(E=8)
-    with refusing("engine 'sdpa' has no backward pass"):
-        rg.attention_backward(q, q, k, v, engine="sdpa")
-
-
 def test_nan_behind_a_mask_is_refused():
     """NaN passes through the mask of SDPA, so with a mask such values are rejected; without one they propagate."""
     q, k, v = draw()

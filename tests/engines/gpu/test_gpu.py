@@ -14,7 +14,6 @@ from torch._dynamo.testing import CompileCounter
 
 import regard as rg
 from bench import card
-from regard.api.torch_operator import operator as autograd
 from regard.engines import dispatch, gpu
 from regard.engines.gpu import flex, sdpa
 from regard.engines.gpu.flex import SIZE, block_mask
@@ -26,7 +25,6 @@ from regard.language.checks.arguments import Arguments
 from regard.language.expr import Op
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
-from regard.language.tree.writing import write
 from tests.engines.jit.usual import large_examples
 from tests.support.lanes import by_name
 from tests.support.refusals import reasons_of, refusing
@@ -295,22 +293,6 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     assert torch.autograd.grad(rg.attention(q, k, v.requires_grad_(), **rules).sum(), v)[0].shape == v.shape
     with refusing("no such engine for tensors on a device"):
         rg.attention_stats(q, k, of="entropy", engine="jit")
-
-
-def test_the_operator_goes_back_on_a_device(monkeypatch):
-    """Inside an operator torch's autograd is off; the backward pass on a device, which uses it, is right anyway."""
-    monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
-    q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
-    mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
-    score = rg.alibi(slope)
-    rest = (None, [slope], None, None, None, None, write(mask, []), write(score, []), None, 0.0, "tiles")
-    saved = autograd._on_gpu(q, k, v, *rest)
-    dout, needed = normal(*saved[0].shape, seed=5, dtype=torch.float64), [True, True, True, False, True]
-    with torch._C._AutoDispatchBelowAutograd():
-        found = autograd._backward_on_gpu(dout, None, *saved, needed, q, k, v, *rest)
-    wanted = reference.backward(Problem.of(q, k, v, mask=mask, score=score), dout.numpy())
-    for gradient, its in zip(found, (*wanted[:3], *wanted.tables.values()), strict=True):
-        np.testing.assert_allclose(gradient, its, rtol=1e-9, atol=1e-9)
 
 
 # ---- the check on a card ---------------------------------------------------------------------------------------------
