@@ -1,7 +1,6 @@
 """The laws of meaning, each by name, in every engine."""
 
 import functools
-import itertools
 import math
 
 import ml_dtypes
@@ -461,47 +460,6 @@ def test_law_11_repeated_runs(engine, dtype, rule):
     first = attend(*arrays)
     for _ in range(5):
         same(first, attend(*arrays))
-
-
-@pytest.mark.spread
-@formats
-@local
-def test_law_11_statistics_of_rows(engine, dtype, rule):
-    """Statistics of a row over thousands of keys: other rows change no bit."""
-    K, of = 2300, ["lse", "entropy", "maximum", "distance", "range", rg.mass(rg.key % 3 == 0)]
-    q, k, _ = qkv(dtype=dtype, B=2, H=4, G=2, Q=45, K=K)
-
-    def arrays(q, k, start):
-        """The arrays of all statistics."""
-        found = rg.attention_stats(q, k, of=of, query_start=start, engine=engine, **rule)
-        return [found.lse, found.entropy, *found.maximum, *found.distance, *found.range, found.mass]
-
-    whole = arrays(q, k, K - 45)
-    disturbed = q.copy()
-    disturbed[:, :, 1::2] = NAN
-    same(whole, [each[:, :, ::2] for each in arrays(disturbed, k, K - 45)], np.s_[:, :, ::2])
-    for row in (0, 31, 44):
-        same(whole, arrays(q[:, :, [row]], k, K - 45 + row), np.s_[:, :, [row]])
-
-
-@pytest.mark.spread
-@rules("causal", "window", "softcap")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_law_11_gradients_are_sums_of_blocks(dtype, rule):
-    """Rows in one call or in several: the sums over blocks of 1024 positions are merged as a tree, bit for bit."""
-    q, k, v = qkv(dtype=dtype, B=1, H=4, G=2, Q=3400, K=90)
-    dout = normal(*q.shape, seed=8).astype(dtype)
-
-    def rows(first, last):
-        """The gradients of some rows; row 0 has position 300."""
-        parts = dout[:, :, first:last], q[:, :, first:last]
-        return rg.attention_backward(*parts, k, v, query_start=300 + first, engine="jit", **rule)
-
-    whole, edges = rows(0, 3400), [0, 724, 1748, 2772, 3400]
-    parts = [rows(first, last) for first, last in itertools.pairwise(edges)]
-    same_bits(whole.q, np.concatenate([part.q for part in parts], 2))
-    for total, blocks in ((whole.k, [part.k for part in parts]), (whole.v, [part.v for part in parts])):
-        same_bits(total, (blocks[0] + blocks[1]) + (blocks[2] + blocks[3]))
 
 
 @rules("causal", "window", "softcap")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.engines.reference.attention import logits
-from regard.language.problem import Problem
+from regard.language.measures import checked_request
+from tests.engines.jit.test_statistics import numbers, usual
 from tests.support.engines import engines, qkv
 from tests.support.lanes import by_name
 from tests.support.refusals import refusal, whats
@@ -51,33 +51,21 @@ def test_measures_of_a_row(engine, rules):
     keys run out, as in an empty row. Cells of a map differ by one row and one key at most.
     """
     q, k = pair()
-    p = rg.attention_weights(q.astype(np.float64), k.astype(np.float64), **rules)
-    query, key = rules.get("query_start", 37 - 19) + np.arange(19)[:, None], np.arange(37)
-    scores, _ = logits(Problem.of(q, k, None, **rules), np.arange(19), np.arange(37))
-    share = np.where(p.any(-1), p.sum(-1), 1)
-    mean = (p * (query - key)).sum(-1) / share
-    falling = -np.sort(-p, -1)[..., :12]
-    attended = (p > 0).sum(-1)
+    wide = [each.astype(np.float64) for each in (q, k)]
+    p = rg.attention_weights(*wide, **rules)
+    falling, attended = -np.sort(-p, -1)[..., :12], (p > 0).sum(-1)
     rows, columns = np.arange(4) * 19 // 3, np.arange(5) * 37 // 4
     cells = [each.reduceat(each.reduceat(p, rows[:-1], -2), columns[:-1], -1) for each in (np.add, np.maximum)]
     measures = [*ROWS, "received", rg.mass(rg.key > rg.query), rg.top(12), rg.pooled(3, 4)]
     found = rg.attention_stats(q, k, of=measures, engine=engine, **rules)
-    for mine, expected in (
-        (found.lse, rg.attention_with_lse(q, k, k, engine="reference", **rules)[1]),
-        (found.maximum.weight, p.max(-1)),
-        (found.entropy, -(p * np.log(np.where(p > 0, p, 1))).sum(-1)),
-        (found.distance.mean, mean),
-        (found.distance.variance, (p * (query - key - mean[..., None]) ** 2).sum(-1) / share),
-        (found.range.minimum, np.where(scores == -np.inf, np.inf, scores).min(-1)),
-        (found.range.maximum, scores.max(-1)),
-        (found.received, p.sum(-2)),
-        (found.mass, (p * (key > query)).sum(-1)),
-        (found.pooled.mean, cells[0] / np.outer(np.diff(rows), np.diff(columns))),
-        (found.pooled.maximum, cells[1]),
-        (found.top.weight, falling),
-        (np.where(falling > 0, np.take_along_axis(p, found.top.key, -1), 0), falling),
-    ):
-        np.testing.assert_allclose(mine, expected, **CLOSE)
+    in_numpy = usual(checked_request(*wide, measures, **rules))
+    in_numpy["pooled"] = [cells[0] / np.outer(np.diff(rows), np.diff(columns)), cells[1]]
+    in_numpy["top"] = [falling]
+    for name, expected in in_numpy.items():
+        for mine, part in zip(numbers(name, found[name]), expected, strict=True):
+            np.testing.assert_allclose(mine, part, **CLOSE, err_msg=name)
+    at_key = np.where(falling > 0, np.take_along_axis(p, found.top.key, -1), 0)
+    np.testing.assert_allclose(at_key, falling, **CLOSE)
     for mine, expected in (
         (found.maximum.key, np.where(attended, p.argmax(-1), -1)),
         (found.counts.attended, attended),

@@ -1,7 +1,6 @@
-"""flash_attn's functions against the plain computation of what it documents, in float64, sequence by sequence."""
+"""flash_attn's functions against the law of what it documents, in float64, sequence by sequence."""
 
 import inspect
-import math
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import regard as rg
 from regard.compat import bert_padding
 from regard.compat import flash_attn as fa
 from tests.support.refusals import refusing
@@ -18,25 +18,13 @@ SEEDS = range(12)
 
 def law(q, k, v, *, scale=None, causal=False, window=(-1, -1), softcap=0.0, slopes=None):
     """out (Q, H, E) and lse (H, Q) of one sequence, q (Q, H, D), k (K, G, D), in float64."""
-    q, k, v = (each.double().transpose(0, 1) for each in (q, k, v))
-    k, v = (each.repeat_interleave(len(q) // len(each), 0) for each in (k, v))
-    Q, K = q.shape[1], k.shape[1]
-    scores = q @ k.transpose(1, 2) * (1 / math.sqrt(q.shape[2]) if scale is None else scale)
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    away = torch.arange(K) - (torch.arange(Q)[:, None] + K - Q)
-    if slopes is not None:
-        scores = scores - slopes.double()[:, None, None] * away.abs()
-    hidden = torch.zeros(Q, K, dtype=torch.bool)
-    left, right = window[0], 0 if causal else window[1]
-    if left >= 0:
-        hidden |= away < -left
-    if right >= 0:
-        hidden |= away > right
-    scores = scores.masked_fill(hidden, -torch.inf)
-    lse = scores.logsumexp(-1)
-    weights = (scores - torch.where(lse == -torch.inf, 0, lse)[..., None]).exp()
-    return (weights @ v).transpose(0, 1), torch.where(lse == -torch.inf, torch.inf, lse)
+    left, right = (None if each < 0 else each for each in window)
+    mask = rg.window(None if left is None else left + 1, 0 if causal else right)
+    score = rg.softcap(softcap) if softcap else rg.score
+    score = score if slopes is None else rg.alibi(slopes.double(), score)
+    arrays = (each.double().transpose(0, 1) for each in (q, k, v))
+    out, lse = rg.attention_with_lse(*arrays, mask=mask, score=score, scale=scale, engine="reference")
+    return out.transpose(0, 1), torch.where(lse == -torch.inf, torch.inf, lse)
 
 
 def choices(rng, heads, batch):

@@ -91,11 +91,13 @@ def test_a_call_is_the_tree_of_its_blocks(place, rule, dtype):
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("start", [0, 3 * BLOCK - 17, -6 * BLOCK + 5])
-def test_many_blocks(start):
+@pytest.mark.parametrize(
+    ("start", "dtype"), [(0, np.float64), (3 * BLOCK - 17, np.float32), (-6 * BLOCK + 5, np.float32)]
+)
+def test_many_blocks(start, dtype):
     """More partial sums than a few, which wait for one another; some of them are empty."""
     rule = {"mask": (rg.query // BLOCK) % 7 != 3, "score": rg.relative(near)}
-    check_blocks(*problem_of(start, 11 * BLOCK + 40, keys=20, **rule))
+    check_blocks(*problem_of(start, 11 * BLOCK + 40, dtype, keys=20, **rule))
 
 
 def test_16_bit_sums_are_rounded_once():

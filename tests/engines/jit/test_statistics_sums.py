@@ -2,6 +2,7 @@
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -119,22 +120,22 @@ def test_a_kernel_serves_any_number_of_keys():
 
 
 CASES = {
-    "plain": (200, 300, {}),
-    "window": (200, 300, {"mask": rg.causal() & rg.window(100), "score": rg.softcap(4.0)}),
-    "many keys": (130, 9000, {}),
-    "many causal": (130, 5000, {"mask": rg.causal()}),
-    "empty pieces": (130, 9000, {"mask": rg.causal() & (rg.window(100) | rg.global_tokens(5))}),
-    "gaps": (130, 5000, {"mask": (rg.key // 700) % 4 == rg.query % 5, "score": rg.softcap(4.0)}),
+    "plain": (200, 300, {}, np.float32),
+    "window": (200, 300, {"mask": rg.causal() & rg.window(100), "score": rg.softcap(4.0)}, np.float32),
+    "many keys": (130, 9000, {}, np.float32),
+    "many causal": (130, 5000, {"mask": rg.causal()}, ml_dtypes.bfloat16),
+    "empty pieces": (130, 9000, {"mask": rg.causal() & (rg.window(100) | rg.global_tokens(5))}, np.float32),
+    "gaps": (130, 5000, {"mask": (rg.key // 700) % 4 == rg.query % 5, "score": rg.softcap(4.0)}, np.float32),
 }
 ALL = [*EVERYTHING, rg.pooled(9, 11)]
 
 
-@by_name("Q, K, rules", CASES)
-def test_law_11_what_changes_no_bit(Q, K, rules):
+@by_name("Q, K, rules, dtype", CASES)
+def test_law_11_what_changes_no_bit(Q, K, rules, dtype):
     """Repeated runs, threads, layouts, an entry of the batch or a head alone; of statistics of rows, what other rows
     hold and how many they are.
     """
-    q, k, _ = arrays(Q=Q, K=K, D=16)
+    q, k, _ = (each.astype(dtype) for each in arrays(Q=Q, K=K, D=16))
 
     def answer(q, k, of=ALL, **more):
         return parts(rg.attention_stats(q, k, of=of, engine="jit", **rules, **more))
