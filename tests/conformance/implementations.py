@@ -1,7 +1,8 @@
 """Right implementations of attention in random conventions, each with the adapter that declares them.
 
 They are written without the package: a function takes arrays as its convention has them, computes in float64, and
-returns in the dtype that came.
+returns in the dtype that came. (The steps `on_heads`, `scores` and `softmax` are also the second derivation of the law:
+test_by_hand.)
 """
 
 import inspect
@@ -160,7 +161,7 @@ def _attention(given, adapter):
         q, k, v = (x.reshape(*x.shape[:2], each, x.shape[2] // each) for x, each in parts)
     axes = {"BSHD": "bshd", "BSD": "bshd", "SBHD": "sbhd"}.get(layout, "bhsd")
     q, k, v = (np.einsum(f"{axes}->bhsd", x) for x in (q, k, v))
-    out, lse, weights = _canonical(q, k, v, given, adapter, given.get("lengths"))
+    out, lse, weights = _canonical(q, k, v, given, adapter)
     out = np.einsum(f"bhsd->{axes}", out).reshape(*rows, out.shape[-1] * (heads or 1))
     results = out, _lse_out(lse, adapter), weights[(0,) * missing]
     return tuple(np.ascontiguousarray(each).astype(given["q"].dtype) for each in results)
@@ -192,37 +193,51 @@ def _packed(given, adapter):
     for entry in range(len(starts[0]) - 1):
         rows, keys = (slice(each[entry], each[entry + 1]) for each in starts)
         parts = (given["q"][rows], given["k"][keys], given["v"][keys])
-        results.append(_canonical(*(part.swapaxes(0, 1)[None] for part in parts), given, adapter, None))
+        results.append(_canonical(*(part.swapaxes(0, 1)[None] for part in parts), given, adapter))
     out = np.concatenate([each[0][0].swapaxes(0, 1) for each in results])
     lse = _lse_out(np.concatenate([each[1] for each in results]), adapter)
     return tuple(np.ascontiguousarray(each).astype(given["q"].dtype) for each in (out, lse, np.zeros(0)))
 
 
-def _canonical(q, k, v, given, adapter, lengths):
+def _canonical(q, k, v, given, adapter):
     """out, lse and weights of (B, H, S, D) arrays."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    (H, Q), (G, K) = q.shape[1:3], k.shape[1:3]
+    q, k, v = on_heads(q, k, v, adapter, np.float64)
+    kept, sinks = scores(q, k, given, adapter), given.get("sinks")
+    out, lse, weights = softmax(kept, v, sinks, adapter)
+    if adapter.lse == "natural-unscaled":
+        products = np.where(np.isneginf(kept), -np.inf, np.einsum("bhqd,bhkd->bhqk", q, k))
+        lse = softmax(products, v, sinks, adapter)[1]
+    return out, lse, weights
+
+
+def on_heads(q, k, v, adapter, kind):
+    """The arrays in a dtype, with the keys and values that each query head reads."""
+    H, G = q.shape[1], k.shape[1]
     assert H % G == 0 and (H == G or adapter.groups != "none"), "heads"
     share = np.arange(H) // (H // G) if adapter.groups == "repeat-interleave" else np.arange(H) % G
-    k, v = k[:, share], v[:, share]
+    return q.astype(kind), k[:, share].astype(kind), v[:, share].astype(kind)
+
+
+def scores(q, k, given, adapter):
+    """(B, H, Q, K): what the softmax takes; −∞ where a row does not attend."""
+    (H, Q), K = q.shape[1:3], k.shape[2]
     scale = given.get("scale", q.shape[-1] ** -0.5 if adapter.scale is None else adapter.scale)
-    products = np.einsum("bhqd,bhkd->bhqk", q, k)
-    scores = products * scale
+    found = np.einsum("bhqd,bhkd->bhqk", q, k) * scale
+    distance = np.arange(K) - np.arange(Q)[:, None] - (0 if adapter.causal == "top-left" else K - Q)
+    if "alibi" in adapter.always:  # as the code of its paper has it
+        power = 2 ** int(np.log2(H))
+        slopes = [-8 * (h + 1) / power if h < power else -4 * (2 * (h - power) + 1) / power for h in range(H)]
+        found -= np.exp2(slopes)[:, None, None] * abs(distance)
     cap = given.get("softcap")
     capped = (lambda x: cap * np.tanh(x / cap)) if cap else (lambda x: x)
     bias = given.get("bias")
-    bias = 0.0 if bias is None else _four(bias, adapter).astype(np.float64)
+    bias = 0.0 if bias is None else _four(bias, adapter).astype(q.dtype)
     hidden = np.zeros((1, 1, 1, K), bool)
     if "mask" in given and adapter.mask == "additive":
-        added = _four(given["mask"], adapter).astype(np.float64)
+        added = _four(given["mask"], adapter).astype(q.dtype)
         hidden, bias = np.isneginf(added), bias + np.where(np.isneginf(added), 0, added)
-    scores = capped(scores) + bias if adapter.softcap == "before-bias" else capped(scores + bias)
-    allowed = np.broadcast_to(_allowed(given, adapter, Q, K, lengths) & ~hidden, scores.shape)
-    out, lse, weights = _softmax(scores, allowed, v, given.get("sinks"), adapter)
-    if adapter.lse == "natural-unscaled":
-        products = np.where(np.isneginf(scores), -np.inf, products)
-        lse = _softmax(products, allowed, v, given.get("sinks"), adapter)[1]
-    return out, lse, weights
+    found = capped(found) + bias if adapter.softcap == "before-bias" else capped(found + bias)
+    return np.where(_allowed(given, adapter, distance) & ~hidden, found, -np.inf)
 
 
 def _four(array, adapter):
@@ -236,11 +251,9 @@ def _four(array, adapter):
     return array
 
 
-def _allowed(given, adapter, Q, K, lengths):
+def _allowed(given, adapter, distance):
     """Which pairs the arguments allow, but for added masks."""
-    at = np.arange(Q)[:, None] + (0 if adapter.causal == "top-left" else K - Q)
-    distance = np.arange(K) - at
-    allowed = np.ones((1, 1, Q, K), bool)
+    allowed = np.ones((1, 1, *distance.shape), bool)
     if given.get("causal") or "causal" in adapter.always:
         allowed = allowed & (distance <= 0)
     if "window" in given:
@@ -264,22 +277,22 @@ def _allowed(given, adapter, Q, K, lengths):
         mask = _four(given["mask"], adapter)
         assert mask.dtype == bool
         allowed = allowed & (mask if adapter.mask == "true-attends" else ~mask)
-    if lengths is not None:
-        allowed = allowed & (np.arange(K) < np.asarray(lengths)[:, None])[:, None, None]
+    if "lengths" in given:
+        allowed = allowed & (np.arange(distance.shape[1]) < np.asarray(given["lengths"])[:, None])[:, None, None]
     return allowed
 
 
-def _softmax(scores, allowed, v, sinks, adapter):
+def softmax(kept, v, sinks, adapter):
     """out, lse and weights."""
-    kept = np.where(allowed, scores, -np.inf)
     top = kept.max(-1, initial=-np.inf, keepdims=True)
-    top = top if sinks is None else np.maximum(top, sinks.astype(np.float64)[:, None, None])
+    sinks = None if sinks is None else sinks[:, None, None].astype(kept.dtype)
+    top = top if sinks is None else np.maximum(top, sinks)
     top = np.where(np.isneginf(top), 0, top)
     powers = np.exp(kept - top)
     total = powers.sum(-1, keepdims=True)
     if sinks is not None:
-        total = total + np.exp(sinks.astype(np.float64)[:, None, None] - top)
-    empty = ~allowed.any(-1, keepdims=True)
+        total = total + np.exp(sinks - top)
+    empty = np.isneginf(kept).all(-1, keepdims=True)
     with np.errstate(all="ignore"):
         weights = powers / total
         lse = (top + np.log(total))[..., 0]

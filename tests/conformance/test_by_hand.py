@@ -1,4 +1,4 @@
-"""A second derivation of the law, row by row in wide numbers, agrees with the first and with the reference engine, and
+"""A second derivation of the law, in wide numbers, agrees with the first and with the reference engine, and
 notices where the first is changed.
 """
 
@@ -15,6 +15,7 @@ from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 from regard.laws.call import Call
 from regard.laws.forward import forward, meaning
+from tests.conformance.implementations import on_heads, scores, softmax
 
 UNIT = 2.0**-53
 
@@ -24,64 +25,31 @@ def finite(x):
     return np.where(np.isfinite(x), np.abs(x), 0)
 
 
-def slope(head, heads):
-    """The slope of ALiBi for a head, as the code of its paper has it."""
-    power = 2 ** int(np.log2(heads))
-    return 2.0 ** (-8 * (head + 1) / power if head < power else -4 * (2 * (head - power) + 1) / power)
-
-
-def row(call, adapter, b, h, i):
-    """out (E) and lse of one row, read from the call and the conventions alone, and how far each may be from another
-    computation in float64. A row without keys gives 0, and −∞ or the sink for lse.
-    """
-    B, H, G, Q, K, D = (call.dims[name] for name in "BHGQKD")
-    group = h % G if adapter.groups == "tile" else h // (H // G)
-    q, k, v = (part.astype(np.longdouble) for part in (call.q[b, h, i], call.k[b, group], call.v[b, group]))
-    keys, position = np.arange(K), i if adapter.causal == "top-left" else i + K - Q
-    before, after = call.window or (None, None)
-    allowed = (keys <= position) | (not call.causal and "causal" not in adapter.always)
-    allowed &= keys < (K if call.lengths is None else call.lengths[b])
-    allowed &= keys >= (0 if before is None else position - before)
-    allowed &= keys <= (K if after is None else position + after)
-    bias, mask = (
-        0 if part is None else np.broadcast_to(part, (B, H, Q, K))[b, h, i] for part in (call.bias, call.mask)
-    )
-    scale = adapter.scale if call.scale is None else call.scale
-    terms = k * q * (D**-0.5 if scale is None else scale)
-    distance = slope(h, H) * abs(position - keys) if "alibi" in adapter.always else 0 * keys
-    sizes = finite(terms).sum(-1) + finite(bias) + distance
-
-    def capped(score):
-        return score if call.softcap is None else call.softcap * np.tanh(score / call.softcap)
-
-    scores = terms.sum(-1) - distance
-    scores = capped(scores + bias) if adapter.softcap == "after-bias" else capped(scores) + bias
-    present = allowed & (call.mask is None or mask) & (scores != -np.inf)
-    every = np.append(scores[present], [] if call.sinks is None else call.sinks[h])
-    top = every.max(initial=-np.inf)
-    powers = np.exp(every - (0 if top == -np.inf else top))  # NaN if a score or the sink is NaN or infinite
-    weights, values = (powers / powers.sum())[: present.sum(), None], v[present]
-    lse, parts = top + np.log(powers.sum()), np.where(weights == 0, 0, weights * values)
-    size = max(finite(each).max(initial=0) for each in (sizes[allowed], every))
-    error = UNIT * (16 + 2 * D + 2 * K + (8 + D) * size)
-    return parts.sum(0), lse, 4 * error * finite(parts).sum(0), error + 4 * UNIT * finite(lse)
-
-
 @np.errstate(all="ignore")
 def by_hand(call, adapter):
-    """out, lse, and how far each may be from another computation, row by row."""
-    B, H, Q, E = (call.dims[name] for name in "BHQE")
-    found = [np.zeros((B, H, Q, *more)) for more in ((E,), (), (E,), ())]
-    for place in np.ndindex(B, H, Q):
-        for array, part in zip(found, row(call, adapter, *place), strict=True):
-            array[place] = part
-    return found
+    """out, lse, and how far each may be from another computation in float64. A row without keys gives 0, and −∞ or the
+    sink for lse.
+    """
+    q, k, v = on_heads(call.q, call.k, call.v, adapter, np.longdouble)
+    given = {name: part for name, part in vars(call).items() if part is not None}
+    if call.window is not None:
+        given["window"] = tuple(np.inf if part is None else part for part in call.window)
+    adapter = replace(adapter, window="left-right")
+    kept = scores(q, k, given, adapter)
+    _, lse, weights = softmax(kept, v, call.sinks, adapter)
+    parts = np.where(weights == 0, 0, np.einsum("bhqk,bhke->ebhqk", weights, v))
+    bias = {} if call.bias is None else {"bias": finite(call.bias)}
+    every = kept, scores(finite(q), finite(k), given | bias | {"softcap": None}, adapter)
+    size = finite(np.concatenate(every, -1)).max(-1, initial=finite(0 if call.sinks is None else call.sinks).max())
+    error = UNIT * (16 + 2 * q.shape[3] + 2 * k.shape[2] + (8 + q.shape[3]) * size)
+    out, sizes = (np.moveaxis(part.sum(-1), 0, -1) for part in (parts, finite(parts)))
+    return out, lse, 4 * error[..., None] * sizes, error + 4 * UNIT * finite(lse)
 
 
 def agree(given, adapter, arguments=None):
     """Whether both derivations give the same, up to rounding; arguments: other ones than those of the call."""
     law = forward(arguments or meaning(given, adapter), given.q, given.k, given.v)
-    out, lse, *errors = by_hand(given, adapter)
+    out, lse, *errors = (part.astype(float) for part in by_hand(given, adapter))
     with np.errstate(all="ignore"):  # infinities and NaN
         return all(
             ((abs(mine - other) <= error) | (mine == other) | (np.isnan(mine) & np.isnan(other))).all()
