@@ -9,6 +9,7 @@ import torch
 
 import regard as rg
 from tests.support.refusals import refusing
+from tests.support.tensors import qkv
 
 SIZES = [
     [*sizes]
@@ -18,9 +19,7 @@ SIZES = [
 
 
 def tensors(B, H, Q, K, D, E):
-    generator = torch.Generator().manual_seed(0)
-    shapes = (B, H, Q, D), (B, H, K, D), (B, H, K, E)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+    return [each.requires_grad_() for each in qkv(H=H, Q=Q, K=K, D=D, E=E, B=B, G=H, dtype=torch.float64)]
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -8,17 +8,16 @@ import regard.torch as rt
 from regard.language.tree.writing import write
 from tests.support.lanes import sweep
 from tests.support.refusals import refusing
-from tests.support.tensors import compiled
+from tests.support.tensors import compiled, qkv
 
-B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
+B, H = 2, 4
 LOCAL = rg.causal() & rg.window(4)
 SLOPE = torch.nn.Parameter(torch.rand(H))
 LEARNED = rg.alibi(SLOPE)
 
 
 def tensors(dtype=torch.float32):
-    torch.manual_seed(0)
-    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((B, H, Q, D), (B, G, K, D), (B, G, K, D))]
+    return [part.requires_grad_() for part in qkv(Q=6, K=9, D=8, E=8, dtype=dtype)]
 
 
 def operands(dtype):
@@ -59,7 +58,7 @@ def test_autocast():
 
 def test_what_the_mask_reads_gets_no_slope():
     """A learned table that both the mask and the score read gets the gradient of the score, once."""
-    learned = torch.linspace(-1, 1, K, requires_grad=True)
+    learned = torch.linspace(-1, 1, 9, requires_grad=True)
     read, found = rg.table(learned)[rg.key], []
     for mask in (read < 0.7, rg.table(learned.detach() < 0.7)[rg.key]):
         out = rt.attention(*tensors(), mask=mask, score=rg.score + read)

@@ -17,11 +17,11 @@ import regard.torch as rt
 from tests.support.kernels import fresh
 from tests.support.lanes import by_name, sweep
 from tests.support.refusals import refusing
-from tests.support.tensors import compiled
+from tests.support.tensors import Wrapped, compiled, qkv
 
 CAUSAL = rg.causal()
 
-B, H, G, Q, K, D, E = 2, 4, 2, 5, 9, 8, 3
+B, H, Q, K, D = 2, 4, 5, 9, 8
 SLOPES = torch.rand(H)
 DOCUMENTS = torch.arange(K) // 4
 SEEN = torch.rand(Q, K) > 0.2
@@ -44,27 +44,13 @@ calls = pytest.mark.parametrize("call", CALLS)
 entries = pytest.mark.parametrize("entry", ENTRIES)
 
 
-def tensors(seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
-    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+tensors = functools.partial(qkv, Q=Q, K=K, D=D, E=3)
 
 
 def traced(function, given):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return torch.jit.trace(function, given)
-
-
-class Wrapped(torch.nn.Module):
-    """A function as a module, for torch.export."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *given):
-        return self.function(*given)
 
 
 TRACERS = {
@@ -147,7 +133,7 @@ def test_tangents_of_every_dtype(dtype):
     """The tangent is the float64 one, rounded to the dtype of q."""
 
     def tangent(change):
-        given = (tuple(change(each) for each in tensors(seed, dtype)) for seed in (0, 2))
+        given = (tuple(change(each) for each in tensors(seed=seed, dtype=dtype)) for seed in (0, 2))
         return torch.func.jvp(lambda *qkv: rg.attention(*qkv, mask=CAUSAL), *given)[1]
 
     found = tangent(torch.Tensor.clone)

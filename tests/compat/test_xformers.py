@@ -11,6 +11,7 @@ import torch
 import regard.compat
 from regard.compat import xformers as xops
 from tests.support.refusals import refusing
+from tests.support.tensors import normal
 
 
 def plain(q, k, v, hidden=None, added=None, scale=None):
@@ -25,10 +26,6 @@ def plain(q, k, v, hidden=None, added=None, scale=None):
 
 def close(found, exact):
     np.testing.assert_allclose(found.detach().double(), exact.detach(), rtol=1e-4, atol=1e-5)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def away(rows, keys, last):

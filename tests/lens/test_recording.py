@@ -13,6 +13,7 @@ import regard as rg
 from regard.lens.look import look
 from regard.torch.hf import attention as hf
 from regard.torch.hf.tiny_models import inputs, tiny_model
+from tests.observe.heads import H, Heads
 from tests.support.hf_models import MODELS, sharpened
 from tests.support.lanes import sweep
 from tests.support.refusals import refusing
@@ -89,21 +90,6 @@ def test_the_weights_of_a_run_are_those_of_the_model(name, implementation):
             assert call.notes["difference"] < 100 * np.finfo(np.float32).eps
 
 
-class Toy(torch.nn.Module):
-    """Two heads of one layer, in whatever way `attend` does it."""
-
-    def __init__(self, attend):
-        super().__init__()
-        torch.manual_seed(1)
-        self.attend, self.num_heads, self.projections = attend, 2, torch.nn.Linear(16, 48)
-
-    def heads(self, x):
-        return [part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.projections(x).chunk(3, -1)]
-
-    def forward(self, x):
-        return self.attend(*self.heads(x)).transpose(1, 2).flatten(2)
-
-
 def tril(n):
     return torch.ones(n, n).tril().bool()
 
@@ -164,9 +150,10 @@ def test_any_module_is_recorded_with_its_rules(attend, rules):
     """However a module attends, its run has the weights that it used: by its rules, or as they are where a step has no
     rule.
     """
-    module, x = Toy(attend), torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(2)) * 3
+    torch.manual_seed(1)
+    module, x = Heads(attend), torch.randn(3, 8, 16) * 3
     with torch.no_grad():  # with the unit vectors as values the output is the weights
-        exact = attend(*module.heads(x)[:2], torch.eye(8).expand(3, 2, 8, 8)).numpy()
+        exact = attend(*module.heads(x)[:2], torch.eye(8).expand(3, H, 8, 8)).numpy()
     for entry in (0, 2):
         (call,) = look(module, inputs=x, entry=entry).calls
         np.testing.assert_allclose(call.weights(), exact[entry], atol=1e-6)
@@ -259,10 +246,10 @@ def test_passes_of_albert_are_layers():
 
 def test_words_for_a_module():
     """Tokens are the words of the rows; as many as no call has are refused."""
-    run = look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b", "c"])
+    run = look(Heads(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b", "c"])
     assert run.axes["text"].tokens == ("a", "b", "c") and run.calls[0].keys == "text"
     with refusing("the tokens fit no call"):
-        look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b"])
+        look(Heads(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b"])
 
 
 @pytest.mark.parametrize("some", [{}, {"sequences": [2, 0]}], ids=["all", "some sequences"])
@@ -370,7 +357,7 @@ def test_what_falls_out_is_told():
 def test_a_model_that_stops_is_refused():
     """An error in the model's own code becomes a sentence that says what to do; the error stays its cause."""
     with refusing(r"the model stopped with RuntimeError(.|\n)*trace") as caught:
-        look(Toy(plain), inputs=torch.randn(1, 8, 15))
+        look(Heads(plain), inputs=torch.randn(1, 8, 15))
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 

@@ -2,14 +2,4 @@
 and not of waiting for a core.
 """
 
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+from tests.support.machine import one_thread, seeded  # noqa: F401, fixtures

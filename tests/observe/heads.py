@@ -13,8 +13,10 @@ class Heads(nn.Module):
         self.num_heads = H
         self.q, self.k, self.v = (nn.Linear(WIDE, WIDE) for _ in range(3))
         self.attend = attend
-        self.turn = turn or (lambda x: x.view(B, -1, H, WIDE // H).transpose(1, 2))
+        self.turn = turn or (lambda x: x.unflatten(2, (H, -1)).transpose(1, 2))
+
+    def heads(self, x):
+        return [self.turn(part(x)) for part in (self.q, self.k, self.v)]
 
     def forward(self, x):
-        parts = (self.turn(part(x)) for part in (self.q, self.k, self.v))
-        return self.attend(*parts).transpose(1, 2).reshape(x.shape)
+        return self.attend(*self.heads(x)).transpose(1, 2).reshape(x.shape)

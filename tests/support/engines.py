@@ -19,12 +19,10 @@ def normal(*shape, seed=0, dtype=np.float32):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def qkv(H=2, Q=19, K=37, D=16, E=16, G=None, B=2, dtype=np.float32):
+def qkv(H=2, Q=19, K=37, D=16, E=16, G=None, B=2, dtype=np.float32, draw=normal, seed=0):
     G = H if G is None else G
-    return tuple(
-        normal(*shape, seed=seed + 1).astype(dtype)
-        for seed, shape in enumerate(((B, H, Q, D), (B, G, K, D), (B, G, K, E)))
-    )
+    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
+    return [draw(*shape, seed=3 * seed + n, dtype=dtype) for n, shape in enumerate(shapes, 1)]
 
 
 def same_bits(x, y):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,13 +17,10 @@ from regard.engines.jit.code.target import Target
 from regard.engines.jit.kernels import forward
 from regard.engines.jit.tiling import Tiling
 from regard.language.problem import Problem
+from tests.support.engines import qkv
 from tests.support.waiting import HANG
 
-
-def arrays(Q=70, K=141, D=33, E=17, H=4, G=2, B=2, seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
-    return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
+arrays = partial(qkv, Q=70, K=141, D=33, E=17, H=4, G=2)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------

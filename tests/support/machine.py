@@ -1,4 +1,6 @@
-"""What this machine offers to the tests: the instruction sets that kernels can be compiled for."""
+"""What this machine offers to the tests: the instruction sets that kernels can be compiled for; and how much of it, and
+of chance, tests of small models get.
+"""
 
 import pytest
 
@@ -24,3 +26,22 @@ def on(isa: str, *values, sweep: bool = False):
 
 each_isa = pytest.mark.parametrize("isa", [on(isa) for isa in ISAS])
 narrower_isas = pytest.mark.parametrize("isa", [on(isa) for isa in ISAS if isa != host().isa])
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """The random numbers of torch are those of seed 0."""
+    import torch
+
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads wait for each other longer than work on tiny models takes."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

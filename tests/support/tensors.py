@@ -1,11 +1,14 @@
 """Tensors, and the law on them: what the tests of graphics cards share."""
 
+from functools import partial
+
 import numpy as np
 import torch
 
 from regard.common.arrays import as_tensor
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
+from tests.support import engines
 
 
 def tensors(case):
@@ -20,12 +23,7 @@ def normal(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def qkv(H=4, G=2, Q=150, K=150, D=16, E=16, B=2, dtype=torch.float32):
-    return (
-        normal(B, H, Q, D, seed=1, dtype=dtype),
-        normal(B, G, K, D, seed=2, dtype=dtype),
-        normal(B, G, K, E, seed=3, dtype=dtype),
-    )
+qkv = partial(engines.qkv, H=4, G=2, Q=150, K=150, dtype=torch.float32, draw=normal)
 
 
 def unusual(module):
@@ -44,3 +42,14 @@ def compiled(function, **options):
 
 def law(q, k, v, **asked):
     return reference.forward(Problem.of(q, k, v, gradients=True, **asked))
+
+
+class Wrapped(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given):
+        return self.function(*given)

@@ -1,13 +1,3 @@
 """What tests of graphics cards share."""
 
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads wait for each other longer than so little work takes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+from tests.support.machine import one_thread  # noqa: F401, a fixture

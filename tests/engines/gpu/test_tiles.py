@@ -183,7 +183,7 @@ def test_a_table_given_elsewhere_learns():
 
 def test_tiles_are_not_captured_in_a_cuda_graph(monkeypatch):
     """On a GPU torch ends the capture with "Cannot copy between CPU and CUDA tensors": said before, in words."""
-    q, k, v = (each.requires_grad_() for each in qkv(12, 12, 4))
+    q, k, v = (each.requires_grad_() for each in qkv(H=12, G=12, Q=4))
     call, rows = gpu.DeviceCall.of(q, k, v), torch.arange(3)
     out, _ = tiles.attend(call)
     request = checked_request(q.detach().numpy(), k.detach().numpy(), ["entropy"])
