@@ -16,14 +16,16 @@ from tests.support.refusals import refusing
 SEEDS = range(12)
 
 
-def law(q, k, v, *, scale=None, causal=False, window=(-1, -1), softcap=0.0, slopes=None):
-    """out (Q, H, E) and lse (H, Q) of one sequence, q (Q, H, D), k (K, G, D), in float64."""
-    left, right = (None if each < 0 else each for each in window)
-    mask = rg.window(None if left is None else left + 1, 0 if causal else right)
-    score = rg.softcap(softcap) if softcap else rg.score
-    score = score if slopes is None else rg.alibi(slopes.double(), score)
-    arrays = (each.double().transpose(0, 1) for each in (q, k, v))
-    out, lse = rg.attention_with_lse(*arrays, mask=mask, score=score, scale=scale, engine="reference")
+def law(q, k, v, options, number):
+    """out (Q, H, E) and lse (H, Q) of the sequence with this number, q (Q, H, D), k (K, G, D), in float64."""
+    left, right = (None if each < 0 else each for each in options.get("window_size", (-1, -1)))
+    mask = rg.window(None if left is None else left + 1, 0 if options.get("causal") else right)
+    score = rg.softcap(options["softcap"]) if "softcap" in options else rg.score
+    if "alibi_slopes" in options:
+        slopes = options["alibi_slopes"].double()
+        score = rg.alibi(slopes if slopes.ndim == 1 else slopes[number], score)
+    rules = {"mask": mask, "score": score, "scale": options.get("softmax_scale"), "engine": "reference"}
+    out, lse = rg.attention_with_lse(*(each.double().transpose(0, 1) for each in (q, k, v)), **rules)
     return out.transpose(0, 1), torch.where(lse == -torch.inf, torch.inf, lse)
 
 
@@ -43,18 +45,6 @@ def choices(rng, heads, batch):
         shape = (H,) if rng.random() < 0.5 else (batch, H)
         found["alibi_slopes"] = torch.from_numpy(rng.uniform(0, 1, shape)).float()
     return found
-
-
-def of_one(options, number):
-    """The same for the law, of one sequence."""
-    slopes = options.get("alibi_slopes")
-    return {
-        "causal": options.get("causal", False),
-        "window": options.get("window_size", (-1, -1)),
-        "softcap": options.get("softcap", 0.0),
-        "scale": options.get("softmax_scale"),
-        "slopes": slopes if slopes is None or slopes.ndim == 1 else slopes[number],
-    }
 
 
 def normal(rng, *shape, dtype=torch.float32):
@@ -95,7 +85,7 @@ def test_one_length(seed, dtype):
     assert none is None and out.dtype is dtype and lse.dtype is torch.float32
     assert out.is_contiguous() and plain.is_contiguous() and torch.equal(out, plain)
     for number in range(B):
-        exact = law(q[number], k[number], v[number], **of_one(options, number))
+        exact = law(q[number], k[number], v[number], options, number)
         close(out[number], exact[0], dtype)
         close(lse[number], exact[1], dtype)
     kv = torch.stack([k, k], 2)
@@ -136,7 +126,7 @@ def test_sequences_in_one_axis(seed):
     sums = torch.zeros((), dtype=torch.float64)
     for number in range(B):
         rows, keys = (slice(int(each[number]), int(each[number + 1])) for each in starts)
-        exact, exact_lse = law(wide[0][rows], wide[1][keys], wide[2][keys], **of_one(options, number))
+        exact, exact_lse = law(wide[0][rows], wide[1][keys], wide[2][keys], options, number)
         close(out[rows].detach(), exact.detach())
         close(lse[:, rows].detach(), exact_lse.detach())
         sums = sums + (exact * slope[rows]).sum()
@@ -146,20 +136,13 @@ def test_sequences_in_one_axis(seed):
         for ours, theirs in zip(found, torch.autograd.grad(sums, wide), strict=True):
             close(ours, theirs)
 
-    page, table = 4, []
-    shape = (sum(-(-int(each) // page) for each in counts[1]) + 1, page)
-    pages = [torch.full((*shape, *each.shape[1:]), torch.nan) for each in (k, v)]
-    free = list(rng.permutation(shape[0] - 1) + 1)
-    for number in range(B):
-        own = [free.pop() for _ in range(-(-int(counts[1][number]) // page))]
-        first = int(starts[1][number])
-        for place in range(int(counts[1][number])):
-            for array, packed in zip(pages, (k, v), strict=True):
-                array[own[place // page], place % page] = packed.detach()[first + place]
-        table.append(own)
-    width = max(map(len, table))
-    table = torch.tensor([own + [0] * (width - len(own)) for own in table], dtype=torch.int32).reshape(B, width)
-    paged = fa.flash_attn_varlen_func(q.detach(), *pages, *starts, *longest, **options, block_table=table)
+    page, table = 4, 1 + torch.from_numpy(rng.permutation(3 * B)).reshape(B, 3)  # of up to 12 keys, in any order
+    pages = [torch.full((3 * B + 1, page, *each.shape[1:]), torch.nan) for each in (k, v)]
+    for first, count, own in zip(starts[1], counts[1], table):
+        places = (page * own[:, None] + torch.arange(page)).flatten()[:count]
+        for array, packed in zip(pages, (k, v), strict=True):
+            array.flatten(0, 1)[places] = packed.detach()[first : first + count]
+    paged = fa.flash_attn_varlen_func(q.detach(), *pages, *starts, *longest, **options, block_table=table.int())
     close(paged, out.detach().double())
 
 
@@ -179,31 +162,22 @@ def test_a_cache(seed):
     appended = {"k": k, "v": v} if new else {}
     width = int(rng.integers(1, D // 2 + 1))
     angles = torch.from_numpy(rng.uniform(0, 6, (S, width)))
-    turned = bool(seed % 2) and new > 0
-    rotary = (
-        {"rotary_cos": angles.cos(), "rotary_sin": angles.sin(), "rotary_interleaved": seed % 4 == 1} if turned else {}
-    )
+    turned = seed % 5 in (2, 3) and new > 0
+    rotary = {"rotary_cos": angles.cos(), "rotary_sin": angles.sin(), "rotary_interleaved": seed < 6} if turned else {}
 
     def rotate(x, at):
         """x (n, heads, D) at the positions (n,)."""
         if not turned:
             return x
-        a, b = (
-            (slice(0, 2 * width, 2), slice(1, 2 * width, 2))
-            if rotary["rotary_interleaved"]
-            else (slice(width), slice(width, 2 * width))
-        )
-        found, whole = x.double().clone(), x.double()
-        cos, sin = (each[at][:, None] for each in (angles.cos(), angles.sin()))
-        found[..., a], found[..., b] = (
-            whole[..., a] * cos - whole[..., b] * sin,
-            whole[..., b] * cos + whole[..., a] * sin,
-        )
-        return found
+        pairs, numbers = rotary["rotary_interleaved"], x[..., : 2 * width].double()
+        numbers = numbers.unflatten(-1, (-1, 2)) if pairs else numbers.unflatten(-1, (2, -1)).mT
+        found = torch.view_as_complex(numbers.contiguous()) * torch.exp(1j * angles[at])[:, None]
+        found = torch.view_as_real(found) if pairs else torch.view_as_real(found).mT
+        return torch.cat([found.flatten(-2), x[..., 2 * width :]], -1)
 
     entries = torch.from_numpy(rng.permutation(B + 1)[:B]) if seed % 3 == 1 else None
     paged = None
-    if seed % 4 == 3 and entries is None:
+    if seed % 4 == 2 and entries is None:
         order = torch.from_numpy(rng.permutation(B * S // page)).reshape(B, -1)
         paged = [torch.zeros(B * S // page, page, G, D) for _ in range(2)]
         for array, whole in zip(paged, cache, strict=True):
@@ -224,7 +198,7 @@ def test_a_cache(seed):
             kept[0][entry, first : first + new] = rotate(k[number], first + torch.arange(new)).float()
             kept[1][entry, first : first + new] = v[number]
         whole = [each[entry, : first + new] for each in kept]
-        exact = law(rotate(q[number], rows), *whole, **of_one(options, number))
+        exact = law(rotate(q[number], rows), *whole, options, number)
         close(out[number], exact[0])
         close(lse[number], exact[1])
     now = given if paged is None else [array[order].reshape(B, S, G, D) for array in paged]

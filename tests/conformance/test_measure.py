@@ -12,6 +12,7 @@ from regard.laws.expected import expected
 from tests.conformance.calls import random_call
 from tests.conformance.implementations import right
 from tests.conformance.sessions import Here
+from tests.support.lanes import SWEEP
 
 # Fields that are told by calls, if the function has what they are about.
 ROLES = {"mask": ("mask",), "causal": ("causal",), "window": ("window", "window_before")}
@@ -76,15 +77,8 @@ def assert_measured(rng, layout=None):
 @pytest.mark.parametrize("layout", CHOICES["layout"])
 def test_all_conventions_of_right_functions_are_found(layout):
     """Every convention is found by calls alone; what is declared and confirmed does not deviate."""
-    for seed in range(8):
+    for seed in range(80 if SWEEP else 8):
         assert_measured(np.random.default_rng([seed, CHOICES["layout"].index(layout)]), layout)
-
-
-@pytest.mark.sweep
-def test_conventions_of_five_hundred_right_functions_are_found():
-    """The same, over more of them."""
-    for seed in range(500):
-        assert_measured(np.random.default_rng([seed, 98]))
 
 
 @pytest.mark.parametrize("seed", range(6))

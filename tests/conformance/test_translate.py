@@ -1,6 +1,7 @@
 """Canonical calls in the conventions of a function, and results read back."""
 
 import contextlib
+import functools
 import json
 from dataclasses import replace
 
@@ -101,15 +102,12 @@ def test_gradients_come_back_in_the_axes_of_the_call(layout, kind):
 
 def differentiable(adapter):
     """A right function of torch or jax tensors, for gradients."""
-    if adapter.arrays == "torch":
-        import torch as library
-        from torch import logsumexp
-    else:
-        import jax.numpy as library
-        from jax.scipy.special import logsumexp
-    einsum, layout = library.einsum, adapter.layout
-    axes = {"SBHD": "sbhd", "BSHD": "bshd", "BSD": "bshd", "THD": "bshd"}.get(layout, "bhsd")
+    layout = adapter.layout
+    swaps = {"SBHD": [(0, 1), (1, 2)], "BSHD": [(1, 2)], "BSD": [(1, 2)], "THD": [(1, 2)]}.get(layout, [])
     missing = {"HSD": 1, "THD": 1, "SD": 2}.get(layout, 0)  # axes of size 1
+
+    def swapped(x, swaps):
+        return functools.reduce(lambda x, axes: x.swapaxes(*axes), swaps, x)
 
     def attention(q, k, v, mask=0, sinks=None, heads=None, cu_seqlens_q=None, cu_seqlens_k=None):
         rows, depth = q.shape[:-1], q.shape[-1] // (heads or 1)
@@ -117,18 +115,14 @@ def differentiable(adapter):
         if layout == "BSD":
             groups = k.shape[-1] // depth
             q, k, v = (x.reshape(*x.shape[:2], each, -1) for x, each in ((q, heads), (k, groups), (v, groups)))
-        q, k, v = (einsum(f"{axes}->bhsd", x) for x in (q, k, v))
-        B, H, Q, D = q.shape
-        k, v = (library.stack([x] * (H // k.shape[1]), 2).reshape(B, H, *x.shape[2:]) for x in (k, v))
-        scores = einsum("bhqd,bhkd->bhqk", q, k) / D**0.5 + mask
-        sink = library.broadcast_to(sinks[None, :, None, None], (B, H, Q, 1))
-        lse = logsumexp(library.concatenate([scores, sink], -1), -1)
-        out = einsum(f"bhsk,bhkd->{axes}", library.exp(scores - lse[..., None]), v)
+        out, lse = rg.attention_with_lse(*(swapped(x, swaps) for x in (q, k, v)), score=mask, sinks=sinks)
+        B, H, Q = lse.shape
         lse = lse / np.log(2) if adapter.lse == "base-2" else lse
         if adapter.lse_layout == "HT":
-            lse = einsum("bhq->hbq", lse).reshape(H, B * Q)
+            lse = lse.swapaxes(0, 1).reshape(H, B * Q)
         elif adapter.lse_layout == "BQH1":
-            lse = einsum("bhq->bqh", lse)[..., None]
+            lse = lse.swapaxes(1, 2)[..., None]
+        out = swapped(out, swaps[::-1])
         return out.reshape(*rows, -1), lse.reshape(lse_shape(adapter, {"B": B, "H": H, "Q": Q}))
 
     return attention
