@@ -16,7 +16,7 @@ from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.direct import table
 from tests.support.direct_calls import NOTHING, RULES, SIZES, in_a_child, watching, wrong_at_once
-from tests.support.engines import dtypes
+from tests.support.engines import dtypes, normal, qkv
 from tests.support.kernels import fresh
 from tests.support.lanes import by_name
 
@@ -31,11 +31,6 @@ needs_exchange = pytest.mark.skipif(
 )
 
 
-def arrays(*sizes, dtype=np.float32, seed=0):
-    random = np.random.default_rng(seed)
-    return [random.standard_normal(size, dtype=np.float32).astype(dtype) for size in sizes]
-
-
 class Kind(NamedTuple):
     """Arrays or tensors: how they are made of arrays, and the name of the function that has their calls in
     machine code, which replaces it when the first call is remembered.
@@ -47,11 +42,11 @@ class Kind(NamedTuple):
     def attend(self, *call):
         return getattr(direct, self.name)(*call)
 
-    def normal(self, *sizes, **kind):
-        return list(map(self.of, arrays(*sizes, **kind)))
+    def normal(self, *size, **kind):
+        return self.of(normal(*size, **kind))
 
-    def qkv(self, B=2, H=4, G=2, Q=5, K=9, D=16, E=16, **kind):
-        return self.normal((B, H, Q, D), (B, G, K, D), (B, G, K, E), **kind)
+    def qkv(self, **given):
+        return list(map(self.of, qkv(**{"H": 4, "G": 2, "Q": 5, "K": 9} | given)))
 
     def directly(self, q, k, v, **given):
         """The output by machine code alone, or None."""
@@ -260,7 +255,7 @@ def test_a_forked_child(kind):
 @kinds
 def test_nothing_is_kept_alive(kind):
     """The table refers to no array of a call."""
-    given = [*kind.qkv(Q=3, D=24, E=24), *kind.normal((2, 4, 3, 9))]
+    given = [*kind.qkv(Q=3, D=24, E=24), kind.normal(2, 4, 3, 9)]
     held = [weakref.ref(each) for each in given]
     rg.attention(*given[:3], score=given[3])
     out = weakref.ref(kind.directly(*given[:3], score=given[3]))
@@ -293,7 +288,7 @@ def test_a_score_that_is_an_array(kind, Q, bias, dtype):
     lead, change = bias
     for seed in range(3):
         q, k, v = kind.qkv(Q=Q, K=30, dtype=dtype, seed=seed)
-        (score,) = arrays((*lead, Q, 30), seed=seed + 5)
+        score = normal(*lead, Q, 30, seed=seed + 5)
         if seed:
             score.reshape(-1)[::7] = -np.inf
             score[..., 3] = (-np.inf, np.nan)[seed - 1]
@@ -316,9 +311,8 @@ def test_steps_of_decoding_are_one_call(kind, cut, biased, dtype):
     takes several threads, and before and after its keys are split into pieces.
     """
     for H, D, counts in ((4, 16, (2, 40, 63, 64)), (8, 64, (513, 514, 575)), (8, 64, (1025, 1026, 1088))):
-        (q,) = kind.normal((2, H, 1, D), dtype=dtype, seed=1)
-        k, v = arrays((2, 2, 1100, D), (2, 2, 1100, D), dtype=dtype)
-        (score,) = arrays((1, H, 1100, 1))
+        q, score = kind.normal(2, H, 1, D, dtype=dtype, seed=1), normal(1, H, 1100, 1)
+        k, v = normal(2, 2, 2, 1100, D, dtype=dtype)
 
         def step(K, q=q, k=k, v=v, score=score):
             given = q, *(kind.of(cut(part[:, :, :K])) for part in (k, v))
@@ -338,8 +332,7 @@ def test_steps_of_decoding_are_one_call(kind, cut, biased, dtype):
 def test_a_bias_of_one_key_is_not_one_of_several(kind):
     """It is one number for all keys, so the call is another one."""
     for K in (1, 2, 3):
-        (score,) = kind.normal((1, 4, 1, K))
-        check(kind, kind.qkv(Q=1, K=K), score=score)
+        check(kind, kind.qkv(Q=1, K=K), score=kind.normal(1, 4, 1, K))
 
 
 def test_without_torch():

@@ -13,6 +13,7 @@ from tests.engines.test_direct import TENSORS, fully, needs_exchange
 from tests.support.direct_calls import RULES, SIZES
 from tests.support.engines import dtypes
 from tests.support.lanes import by_name
+from tests.support.tensors import normal
 
 pytestmark = needs_exchange
 qkv, directly = TENSORS.qkv, TENSORS.directly
@@ -27,7 +28,7 @@ def check_gradients(given, change=lambda dout: dout, seed=0, **rules):
     """So are its gradients; a call for lse does not take the fast path."""
     leaves = [each.clone().requires_grad_() for each in given]
     out, checked = rg.attention(*leaves, **rules), rg.attention_with_lse(*leaves, **rules)[0]
-    dout = change(torch.randn(out.shape, generator=torch.Generator().manual_seed(seed)).to(out.dtype))
+    dout = change(normal(*out.shape, seed=seed, dtype=out.dtype))
     for found, wanted in zip(*(torch.autograd.grad(each, leaves, dout) for each in (out, checked)), strict=True):
         assert torch.equal(found, wanted)
 
@@ -119,13 +120,13 @@ def test_the_least_number(dtype):
     """Of any dense layout and of every size; NaN is passed over."""
     rg.attention(*qkv())
     for count in (8, 9, 15, 16, 17, 999, 1 << 16):
-        (numbers,) = TENSORS.normal((count,), dtype=dtype, seed=count)
+        numbers = TENSORS.normal(count, dtype=dtype, seed=count)
         assert direct.least(numbers) == float(numbers.amin())
         numbers[count // 3] = torch.nan
         assert direct.least(numbers) == float(numbers[~numbers.isnan()].amin())
         numbers[-1] = -torch.inf
         assert direct.least(numbers) == -float("inf")
-    (numbers,) = TENSORS.normal((3, 5, 7), dtype=dtype)
+    numbers = TENSORS.normal(3, 5, 7, dtype=dtype)
     assert direct.least(numbers.permute(2, 0, 1)) == float(numbers.amin())
 
 
