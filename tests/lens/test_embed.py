@@ -18,7 +18,7 @@ from tests.support.browser import example, fault
 
 def block(run, name):
     """(header, arrays) of a block of run 0."""
-    return unframed(zlib.decompress(base64.b64decode(dict(embed.blocks(0, run))[name])))
+    return unframed(zlib.decompress(base64.b64decode(dict(embed.blocks(0, run, 0))[name])))
 
 
 X = torch.randn(1, 1, 5, 4, generator=torch.Generator().manual_seed(0))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.common.web import visuals
-from regard.common.web.html_page import hashed, json_for_html
+from regard.common.web.html_page import hashed, json_for_html, stripped
 from regard.lens.runs import figures
 from regard.lens.viewer import embed, page
 from regard.lens.viewer.views import SCRIPTS, SHARED, VISUALS
@@ -22,18 +22,18 @@ from tests.support.refusals import refusing
 
 
 def test_a_page_is_small_and_stands_alone():
-    """20 tokens of 72 heads of 32 fit in 1.1 MB; no address of another place is in the file; the same run gives the
-    same page. Every file of the viewer is in it byte for byte, after the visuals; and the policy names its hash.
+    """20 tokens of 72 heads of 32 fit in 450 kB; no address of another place is in the file; the same run gives the
+    same page. Every file of the viewer is in it, without comments, after the visuals; and the policy names its hash.
     """
     run, _ = example(n=20, layers=6, heads=12, depth=32)
     html = page(run)
-    assert html == page(run) and len(html.encode()) < 950_000
+    assert html == page(run) and len(html.encode()) < 450_000
     held = re.search(r'<script type="text/plain" id="script">(.*?)</script>', html)
     script = zlib.decompress(base64.b64decode(held[1], validate=True)).decode()
     own = re.sub(r"<script type.*?</script>|sha256-[\w+/=]+", "", html, flags=re.S) + script
     assert not re.search(r"(?:https?:)?//\w", own.replace("http://www.w3.org/2000/svg", ""))
     folder = files("regard.lens.viewer").joinpath("web")
-    own = "\n".join(folder.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    own = "\n".join(stripped(folder.joinpath(f"{name}.js").read_text(encoding="utf-8")) for name in SCRIPTS)
     assert script == f'"use strict";\n{visuals.script(VISUALS, SHARED)}\n{own}'
     assert hashed(script) in unescape(html.split("</title>")[0])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,9 @@ LARGEST = 1 << 22  # the most weights of one head, which the browser holds as a 
 MEANS = 40_000_000  # weights: with more, a page computes no means over heads
 PER_WEIGHT, PER_NUMBER = 2.6, 3.5  # bytes of a page for a stored weight, and for a number of q or k
 THUMBNAIL = 44  # cells along each side of a thumbnail in the overview of heads
-# Numbers of q, k, v, x and out that are stored for the step-by-step computation; more if all weights are stored.
-WALKED = 250_000
+# Numbers of q, k, v, x and out that are stored for the step-by-step computation: of all calls, or of the one that is
+# shown first.
+EVERY, WALKED = 60_000, 250_000
 ROUNDED = 1e-4  # a relative difference below the resolution of rounded vectors
 TOLERATED = 5e-4  # the largest relative error of weights that are computed from q and k, if float32 can be so exact
 BITS = 23  # of float32, after the first one
@@ -94,11 +95,10 @@ def added(call: Call) -> np.ndarray | None:
     return found
 
 
-def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
-    """(id, text) of every block of run `number` of the page."""
+def blocks(number: int, run: Run, first: int) -> Iterator[tuple[str, str]]:
+    """(id, text) of every block of run `number` of the page. first: the call that is shown first."""
     masks: dict[bytes, str] = {}
-    names = walked(run)
-    for at, call in enumerate(run.calls):
+    for at, (call, names) in enumerate(zip(run.calls, walked(run, first), strict=True)):
         header: dict[str, Any] = {}
         vectors: dict[str, np.ndarray] = {}
         if _weights(run) <= WHOLE or not computable(call):
@@ -166,13 +166,20 @@ def along_axes(call: Call) -> dict[str, np.ndarray]:
     return found
 
 
-def walked(run: Run) -> tuple[str, ...]:
-    """The arrays that fit in the page, the most important first."""
+def walked(run: Run, first: int) -> list[tuple[str, ...]]:
+    """The arrays of each call for the step-by-step view: of a small run those of all calls, otherwise those of the call
+    that is shown first; as many as fit, the most important first.
+    """
     names = ("q", "k", "v", "out", "x")
-    # The size of what was not recorded is 1.
-    sizes = np.cumsum([sum(np.size(getattr(call, name)) for call in run.calls) for name in names])
-    count = int((sizes <= max(WALKED, WHOLE - _weights(run))).sum())
-    return names[:count] if count > 1 else ()
+
+    def sizes(calls: Sequence[Call]) -> np.ndarray:
+        """Of the first arrays together; that of what was not recorded is 1."""
+        return np.cumsum([sum(np.size(getattr(call, name)) for call in calls) for name in names])
+
+    every = sizes(run.calls)[-1] <= EVERY
+    count = int((sizes(run.calls if every else [run.calls[first]]) <= WALKED).sum())
+    fitting = names[:count] if count > 1 else ()
+    return [fitting if every or at == first else () for at in range(len(run.calls))]
 
 
 def _walk(call: Call, names: tuple[str, ...], header: dict[str, Any], vectors: dict[str, np.ndarray]) -> bytes:

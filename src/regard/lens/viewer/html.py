@@ -136,10 +136,10 @@ def policy(served: bool) -> str:
 
 def _blocks(data, runs: Sequence[Run]):
     for number, run in enumerate(runs):
-        for name, text in embed.blocks(number, run):
-            yield f'<script type="text/plain" id="{name}">{text}</script>'
         start = data["runs"][number]["start"]
-        made = matrices.kept(run.calls[start["call"]], start) if embed.walked(run) else None
+        for name, text in embed.blocks(number, run, start["call"]):
+            yield f'<script type="text/plain" id="{name}">{text}</script>'
+        made = matrices.kept(run.calls[start["call"]], start) if any(embed.walked(run, start["call"])) else None
         if made is not None:
             yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{packed(made)}</script>'
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
@@ -182,7 +182,7 @@ def _part(name: str) -> str:
 @functools.cache
 def _script() -> str:
     shared = visuals.script(VISUALS, SHARED)
-    return "\n".join(['"use strict";', shared, *(_part(f"{name}.js") for name in SCRIPTS)])
+    return "\n".join(['"use strict";', shared, *(stripped(_part(f"{name}.js")) for name in SCRIPTS)])
 
 
 def _title(run: Run) -> str:

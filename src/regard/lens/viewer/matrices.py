@@ -17,7 +17,7 @@ from ..runs.call import Call
 from ..runs.projections import NAMES, LayerProjections
 from .embed import frame
 
-ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
+ROOM = 30_000  # bytes of a page for the matrices of one head, before compression
 OUTPUTS = 16  # elements of the layer's output in a page
 
 

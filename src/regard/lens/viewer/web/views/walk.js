@@ -97,7 +97,7 @@ const walk = {
   why() {
     if (isMean(state.head)) return "The steps are those of one head: choose a head to see them.";
     if (callNow().only_weights) return "Only the weights of this call are known, not its q and k: record the model, or pass q and k.";
-    return "The page does not contain q and k of this call, since it would be too large: serve the run (regard look --serve), or record fewer layers.";
+    return "The page does not contain q and k of this call, since it would be too large: serve the run (regard look --serve), or open it at this layer (regard look --layer).";
   },
   lacking(each) {
     if (callNow().only_weights) return "Not known: this call was recorded as weights alone.";
