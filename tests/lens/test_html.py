@@ -16,14 +16,15 @@ from regard.common.web import visuals
 from regard.common.web.html_page import hashed, json_for_html, stripped
 from regard.lens.runs import figures
 from regard.lens.viewer import embed, page
-from regard.lens.viewer.views import SCRIPTS, SHARED, VISUALS
+from regard.lens.viewer.views import SCRIPTS, SHARED
 from tests.support.browser import example, fault
 from tests.support.refusals import refusing
 
 
 def test_a_page_is_small_and_stands_alone():
     """20 tokens of 72 heads of 32 fit in 450 kB; no address of another place is in the file; the same run gives the
-    same page. Every file of the viewer is in it, without comments, after the visuals; and the policy names its hash.
+    same page. Every file of the viewer is in it, without comments, after functions of the course; the policy names its
+    hash.
     """
     run, _ = example(n=20, layers=6, heads=12, depth=32)
     html = page(run)
@@ -34,7 +35,7 @@ def test_a_page_is_small_and_stands_alone():
     assert not re.search(r"(?:https?:)?//\w", own.replace("http://www.w3.org/2000/svg", ""))
     folder = files("regard.lens.viewer").joinpath("web")
     own = "\n".join(stripped(folder.joinpath(f"{name}.js").read_text(encoding="utf-8")) for name in SCRIPTS)
-    assert script == f'"use strict";\n{visuals.script(VISUALS, SHARED)}\n{own}'
+    assert script == f'"use strict";\n{visuals.script((), SHARED)}\n{own}'
     assert hashed(script) in unescape(html.split("</title>")[0])
 
 

@@ -80,6 +80,7 @@ def test_what_a_mean_does_not_have_is_said(home):
     view, run, _ = home
     view.choose(head="mean")
     assert view.tab.locator("#grid [aria-selected=true]").count() == 0
+    view.unfold("#figures")
     shown = view.text("#figures")
     assert f"{100 * run.calls[1].figures['first'].mean():.3g}" in shown.split("weight on the first key")[1]
     assert "entropy" not in shown

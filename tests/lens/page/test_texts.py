@@ -36,7 +36,7 @@ def read(kept_open):
         for part in ("walk", "lines"):
             view.reach(part)
         view.tab.evaluate(
-            """walk.set({ all: true, tabled: true });
+            """walk.set({ all: true });
             document.querySelectorAll("details:not(.menu)").forEach((each) => { each.open = true; })"""
         )
         return view, run

@@ -21,7 +21,7 @@ from ..runs.labels import visible, words
 from ..runs.run import Run
 from . import embed, matrices
 from .live import described
-from .views import SCRIPTS, SHARED, STYLES, VISUALS, sections
+from .views import SCRIPTS, SHARED, STYLES, sections
 
 FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row; the page requires them
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
@@ -181,7 +181,7 @@ def _part(name: str) -> str:
 
 @functools.cache
 def _script() -> str:
-    shared = visuals.script(VISUALS, SHARED)
+    shared = visuals.script((), SHARED)
     return "\n".join(['"use strict";', shared, *(stripped(_part(f"{name}.js")) for name in SCRIPTS)])
 
 
@@ -192,4 +192,4 @@ def _title(run: Run) -> str:
 
 
 def _style() -> str:
-    return "\n".join([*(stripped(_part(f"{name}.css")) for name in STYLES), visuals.style(VISUALS)])
+    return "\n".join(stripped(_part(f"{name}.css")) for name in STYLES)

@@ -13,14 +13,13 @@ class View(NamedTuple):
     """A section of the page.
 
     place: above, main or below · hidden: hidden until its script shows it · parts: further scripts, which other views
-    may use as well · visuals: kinds of visuals of common/web, which the course uses as well.
+    may use as well.
     """
 
     name: str
     place: str
     hidden: bool = False
     parts: tuple[str, ...] = ()
-    visuals: tuple[str, ...] = ()
 
 
 VIEWS = (
@@ -65,7 +64,6 @@ VIEWS = (
         "walk",
         "below",
         parts=("walk/stages", "walk/terms", "walk/matrices", "walk/numbers"),
-        visuals=("dot-product", "softmax"),
     ),
 )
 
@@ -76,7 +74,6 @@ SCRIPTS = (
     *(f"views/{view.name}" for view in VIEWS),
     *("figure", "share", "keys"),
 )
-VISUALS = tuple(kind for view in VIEWS for kind in view.visuals)
 SHARED = ("button", "draw", "make", "stepOf")  # functions of the visuals that the page calls itself
 STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))
 

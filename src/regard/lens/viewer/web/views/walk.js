@@ -5,11 +5,9 @@ const FEW = 12; // keys that are shown initially
 choosable("followed", null, position); // the key of which the steps show every element; null is the strongest one
 
 const walk = {
-  name: "walk", at: 0, all: false, every: false, falling: true, turn: 0,
+  name: "walk", at: 0, doing: [], all: false, every: false, falling: true, turn: 0,
   element: {}, // the element of q, k, v and of the output that is followed
   matrices: null, // of the layer, or why not
-  tabled: false, // whether the table of q·k is open
-  plots: {}, // whether the visual of a kind is open
 
   build() {
     this.buttons = {
@@ -25,7 +23,7 @@ const walk = {
     this.list = element("ol", null, { id: "walk-steps", hidden: true });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.heads = WALK.map((each, number) => {
-      const head = button("", () => this.go(0, number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
+      const head = button("", () => this.open(number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
       this.list.append(element("li", null, {}, head, element("div", null, { id: `walk-${each.id}`, className: "walk-numbers" })));
       return head;
     });
@@ -75,17 +73,15 @@ const walk = {
     Object.assign(this, change);
     if (this.numbers) this.show();
   },
-  go(by, to = this.at + by) {
-    this.at = clamp(to, 0, WALK.length - 1);
-    if (this.numbers) this.show();
-    return this.numbers;
-  },
+  /** Opens the step so many further, of those that do anything. */
+  go(by) { this.open(this.doing[clamp(this.doing.indexOf(this.at) + by, 0, this.doing.length - 1)]); },
+  open(number) { this.set({ at: number }); },
   key(event) {
     if (!event.target.closest(".walk-head")) return;
-    const to = stepOf(event, { ArrowDown: this.at + 1, ArrowRight: this.at + 1, ArrowUp: this.at - 1, ArrowLeft: this.at - 1, Home: 0, End: WALK.length - 1 });
-    if (to === undefined) return;
+    const by = stepOf(event, { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, Home: -Infinity, End: Infinity });
+    if (by === undefined) return;
     event.stopPropagation();
-    this.go(0, to);
+    this.go(by);
     this.heads[this.at].focus();
   },
 
@@ -123,6 +119,8 @@ const walk = {
     press("order", this.falling, false);
     press("every", this.every, w.keys.length <= FEW);
     const from = document.activeElement?.id;
+    this.doing = WALK.flatMap(({ does }, number) => (!does || does(w, callNow()) ? [number] : []));
+    if (!this.doing.includes(this.at)) [this.at] = this.doing;
     WALK.forEach((each, number) => this.step(each, number, w));
     if (from) $(from)?.focus({ preventScroll: true }); // what had the focus is a new element now
   },
@@ -132,7 +130,8 @@ const walk = {
     const head = this.heads[number];
     const open = this.all || number === this.at;
     const formula = each.formula(w, call);
-    head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
+    head.parentElement.hidden = !this.doing.includes(number);
+    head.replaceChildren(element("span", this.doing.indexOf(number) + 1, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
       element("span", each.shape(w, call) || "", { className: "soft walk-shape" }));
     head.setAttribute("aria-expanded", open);
     head.tabIndex = number === this.at ? 0 : -1;

@@ -1,4 +1,4 @@
-// Parts of the step-by-step view: choices and names, q·k element by element, the mean as a sum, and plots.
+// Parts of the step-by-step view: choices and names, q·k element by element, and the mean as a sum.
 
 /** The text with a_b and a_{b,c} as subscripts. */
 function subscripts(text) {
@@ -31,17 +31,6 @@ function running(values) {
   return values.map((value) => (sum += value));
 }
 
-/** The same numbers as a table, with a row for each element. */
-function asTable(rows) {
-  const cells = (kind, values) => values.map((value) => element(kind, null, {}, ...subscripts(value)));
-  const head = element("tr", null, {}, ...cells("th", ["d", ...rows.map(([title]) => title)]));
-  const body = rows[0][1].map((_, d) => element("tr", null, {}, ...cells("td", [`${d}`, ...rows.map(([, values]) => decimal(values[d]))])));
-  const table = element("table", null, {}, element("thead", null, {}, head), element("tbody", null, {}, ...body));
-  const box = element("details", null, { className: "walk-table", open: walk.tabled }, element("summary", "as a table"), table);
-  box.addEventListener("toggle", () => { walk.tabled = box.open; });
-  return box;
-}
-
 /** The products of the elements of q and k for the chosen key, their running sum, and the score. */
 function dotProduct(w) {
   if (!w.q || !w.k) return [];
@@ -53,7 +42,7 @@ function dotProduct(w) {
   const whole = sums.at(-1);
   const score = whole * w.scale;
   const said = element("p", null, { className: "walk-result", id: "walk-dot-result" }, "Sum of all ", `${w.D} products: q·k = ${decimal(whole)}. Times the scale: ${decimal(whole)} × ${decimal(w.scale)} = ${decimal(score)}.`);
-  const parts = [element("h3", "Element by element"), keyChoice("walk-dot-key", w), lines("q·k by element", rows, called), asTable(rows), said];
+  const parts = [element("h3", "Element by element"), keyChoice("walk-dot-key", w), lines("q·k by element", rows, called), said];
   if (w.exact && Math.abs(score - w.scaled[at]) > 5e-5 * Math.max(1, Math.abs(w.scaled[at]))) {
     parts.push(element("p", `From q and k as this page stores them; the score that follows from the weight is ${decimal(w.scaled[at])}.`, { className: "note" }));
   }
@@ -70,34 +59,4 @@ function weighted(w) {
   const terms = falling.slice(0, TERMS).flatMap((at, place) => [place ? " + " : "", `${decimal(w.p[at], 3)} × v(`, element("bdi", wordOf(keyAxis(), w.keys[at], 24)), `, ${placeWord(keyAxis())} ${w.keys[at].toLocaleString("en")})`]);
   const more = w.K > Math.min(TERMS, falling.length) ? " + …" : "";
   return [element("p", null, { className: "walk-result", id: "walk-terms" }, "out = ", ...terms, more)];
-}
-
-const MOST_SCORES = 32; // that are shown as sliders
-
-/** A visual that is drawn when it is opened; the view remembers whether it was. */
-function pictured(kind, title, data) {
-  const figure = element("div", null, { className: "visual" });
-  const box = element("details", null, { className: "walk-plot", open: walk.plots[kind] ?? false }, element("summary", title), figure);
-  const fill = () => { if (box.open && !figure.childElementCount) visuals[kind](figure, data); };
-  box.addEventListener("toggle", () => { walk.plots[kind] = box.open; fill(); });
-  fill();
-  return box;
-}
-
-/** q and the key that is followed, in the plane that both span: their lengths and their angle are exact. */
-function arrows(w) {
-  if (!w.q || !w.k) return [];
-  const [a, b] = [Array.from(w.q), Array.from(w.k[w.keys.indexOf(walk.keyOf(w))])];
-  if (![...a, ...b].every(Number.isFinite)) return [];
-  return [pictured("dot-product", "As arrows in the plane of q and k", { a, b, names: ["q", "k"] })];
-}
-
-/** The scores of the row, which can be moved, and their softmax: for rows of which every score is known and finite. */
-function warmed(w, call) {
-  if (!w.scores || w.keys.length < w.K || call.formula.sinks) return [];
-  const at = w.keys.map((_, place) => place).filter((place) => w.allowed[place]);
-  const scores = at.map((place) => w.scores[place]);
-  if (scores.length < 2 || scores.length > MOST_SCORES || !scores.every(Number.isFinite)) return [];
-  const range = [Math.floor(Math.min(...scores)) - 5, Math.ceil(Math.max(...scores)) + 5];
-  return [pictured("softmax", "With another temperature, or other scores", { scores, range, labels: at.map((place) => clip(wordOf(keyAxis(), w.keys[place]), 12)) })];
 }
