@@ -22,14 +22,13 @@ from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.kernels.forward import PIECE
 from regard.engines.reference import attention as reference
-from regard.language import analysis as readings
 from regard.language.problem import Problem
 from tests.api import test_kv_cache as test_cache
 from tests.engines.jit import test_backward
 from tests.engines.jit import test_engine as test_engines
 from tests.engines.jit import test_statistics as test_stats_engine
 from tests.engines.jit.usual import gradients_of, incoming
-from tests.support.engines import DTYPES
+from tests.support.engines import DTYPES, at_every_pair
 from tests.support.machine import OFFERED
 from tests.support.strategies import dropouts, hostile, problems
 
@@ -123,13 +122,8 @@ def sums(case, isa, workers):
 def reach(before: Problem, after: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(rows (B, H, Q) that see what differs, keys (B, G, K) that such a row may attend or that differ themselves)."""
     B, H, G, Q, K = (before.dims[letter] for letter in "BHGQK")
-    at = {
-        "batch": np.arange(B)[:, None, None, None],
-        "head": np.arange(H)[:, None, None],
-        "key": np.arange(K),
-        "query": before.query_start[:, None, None, None] + np.arange(Q)[:, None],
-    }
-    allowed = np.broadcast_to(True if before.mask is None else readings.evaluate(before.mask, at), (B, H, Q, K))
+    shape, start = (B, H, Q, K), before.query_start
+    allowed = True if before.mask is None else at_every_pair(before.mask, shape, start)
     changed = {part: (getattr(before, part) != getattr(after, part)).any(-1) for part in "qkv"}
     keys = changed["k"] | changed["v"]
     rows = (allowed & np.repeat(keys, H // G, axis=1)[:, :, None]).any(-1) | changed["q"]

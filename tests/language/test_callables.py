@@ -17,6 +17,7 @@ import regard as rg
 from regard.language.analysis import evaluate
 from regard.language.callables import as_mask, as_score
 from regard.language.expr import key, query, score, tables_of
+from tests.support.engines import at_every_pair
 from tests.support.lanes import by_name
 from tests.support.refusals import refusal
 
@@ -51,8 +52,7 @@ def positions():
 
 def values(expression):
     """The expression's value at every position."""
-    found = evaluate(expression, dict(zip(("batch", "head", "query", "key"), GRID)) | {"score": LOGITS})
-    return np.broadcast_to(found, (B, H, Q, K)).ravel()
+    return at_every_pair(expression, LOGITS.shape, score=LOGITS).ravel()
 
 
 def causal(b, h, q_idx, kv_idx):

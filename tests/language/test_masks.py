@@ -1,12 +1,14 @@
 """Every mask of the factories equals its definition, position by position."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import regard as rg
 from regard.language import masks
-from regard.language.analysis import evaluate
 from regard.language.expr import key
+from tests.support.engines import at_every_pair
 from tests.support.lanes import by_name
 from tests.support.refusals import refusal
 
@@ -68,8 +70,7 @@ ROWS = {
 }
 
 
-def value(mask):
-    return np.broadcast_to(evaluate(mask, {"batch": b, "head": h, "query": q, "key": k}), (B, H, Q, K))
+value = functools.partial(at_every_pair, shape=(B, H, Q, K))
 
 
 @by_name("mask, definition", ROWS)

@@ -1,11 +1,14 @@
 """Every score of the factories equals its formula, and the sources it is taken from."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import regard as rg
 from regard.language.analysis import evaluate
 from regard.language.expr import score
+from tests.support.engines import at_every_pair
 from tests.support.lanes import by_name
 from tests.support.refusals import refusal
 
@@ -18,12 +21,7 @@ SLOPES = np.array([0.5, 0.25, 0.125, 0.0625])
 RELATIVE = rng.standard_normal((H, 7))
 
 
-def value(expression):
-    return np.broadcast_to(
-        evaluate(expression, {"batch": b, "head": h, "query": q, "key": k, "score": S}), (B, H, Q, K)
-    )
-
-
+value = functools.partial(at_every_pair, shape=S.shape, score=S)
 ROWS = {
     "softcap": (rg.softcap(5.0), 5 * np.tanh(S / 5)),
     "softcap per head": (rg.softcap(rg.table(SLOPES)[rg.head]), SLOPES[h] * np.tanh(S / SLOPES[h])),

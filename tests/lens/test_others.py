@@ -7,11 +7,10 @@ import pytest
 
 import regard as rg
 from regard.engines.choice import ONE_CALL
-from regard.language.analysis import evaluate
 from regard.language.expr import head, key, query
 from regard.lens.look import of_arrays, of_weights
 from regard.lens.runs.mask_pairs import readers
-from tests.support.engines import normal
+from tests.support.engines import at_every_pair, normal
 from tests.support.lanes import by_name
 
 MASKS = {
@@ -29,9 +28,8 @@ MASKS = {
 def test_readers_are_the_rows_that_the_mask_allows(mask, start):
     """Of every head, as many as in the table of all pairs; rows may begin later on the key axis."""
     H, Q, K = 3, 19, 26
-    h, i, j = np.ogrid[:H, :Q, :K]
-    allowed = True if mask is None else evaluate(mask, {"batch": 0, "head": h, "query": start + i, "key": j})
-    assert np.array_equal(readers(mask, (H, Q, K), start), np.broadcast_to(allowed, (H, Q, K)).sum(1))
+    allowed = at_every_pair(rg.everything() if mask is None else mask, (1, H, Q, K), start)[0]
+    assert np.array_equal(readers(mask, (H, Q, K), start), allowed.sum(1))
     n = int(ONE_CALL**0.5) + 40 + start  # the compiled engine counts the same
     assert np.array_equal(readers(rg.causal(), (2, n - start, n), start)[1], n - np.arange(n).clip(start))
 

@@ -7,20 +7,18 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard import batch, head, key, query, table
-from regard.language.analysis import evaluate
 from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
 from regard.lens.recording import one_entry as rules
 from regard.lens.recording.inputs import png
 from regard.lens.recording.passes import Growing
 from regard.lens.recording.recorded_call import Recorded, unmeasured
+from tests.support.engines import at_every_pair
 
 
 def value(rule, heads, Q, K, start=0, entry=0, score=0.0):
     """A rule for every pair, (heads, Q, K)."""
-    h, i, j = np.ogrid[:heads, :Q, :K]
-    places = {"batch": entry, "head": h, "query": start + i, "key": j, "score": np.float64(score)}
-    return np.broadcast_to(evaluate(rule, places), (heads, Q, K))
+    return at_every_pair(rule, (entry + 1, heads, Q, K), start, score)[entry]
 
 
 sizes = st.tuples(

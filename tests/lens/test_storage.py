@@ -14,13 +14,13 @@ from hypothesis import given, settings
 
 import regard as rg
 from regard.common.files import strict_json as strict
-from regard.language.analysis import evaluate
 from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Run
 from regard.lens.storage import folder as container
 from regard.lens.storage import rules_json as rules
 from regard.lens.storage.folder import Writer, open_run, save
 from regard.lens.storage.manifest import size_of
+from tests.support.engines import at_every_pair, normal
 from tests.support.kept_runs import contents, example, refused, rich
 from tests.support.refusals import refusal, refusing
 from tests.support.strategies import Dims, masks, scores
@@ -47,8 +47,8 @@ def test_a_run_comes_back_to_the_bit(tmp_path):
 
 def numbers_of(rule, dims=DIMS):
     """The value of a rule at every place."""
-    h, i, j = np.ogrid[: dims.H, : dims.Q, : dims.K]
-    return evaluate(rule, {"batch": 0 * h, "head": h, "query": i, "key": j, "score": np.sin(h + 2.0 * i - 3 * j)})
+    shape = 1, dims.H, dims.Q, dims.K
+    return at_every_pair(rule, shape, score=normal(*shape))
 
 
 @given(mask=masks(DIMS), score=scores(DIMS))

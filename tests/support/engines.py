@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from regard.language.analysis import evaluate
 from tests.support.lanes import sweep
 
 ENGINES = ["reference", "jit"]
@@ -23,6 +24,13 @@ def qkv(H=2, Q=19, K=37, D=16, E=16, G=None, B=2, dtype=np.float32, draw=normal,
     G = H if G is None else G
     shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
     return [draw(*shape, seed=3 * seed + n, dtype=dtype) for n, shape in enumerate(shapes, 1)]
+
+
+def at_every_pair(rule, shape, start=0, score=0.0):
+    """The value of a rule at every pair, (B, H, Q, K); start: the position of the first row, or of each entry's."""
+    b, h, i, j = np.ix_(*map(range, shape))
+    places = {"batch": b, "head": h, "query": i + np.reshape(start, (-1, 1, 1, 1)), "key": j, "score": score}
+    return np.broadcast_to(evaluate(rule, places), shape)
 
 
 def same_bits(x, y):

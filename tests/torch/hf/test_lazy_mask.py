@@ -5,8 +5,8 @@ import pytest
 import torch
 from transformers import masking_utils
 
-from regard.language.analysis import evaluate
 from regard.torch.hf.lazy_mask import lazy_mask
+from tests.support.engines import at_every_pair
 from tests.support.refusals import refusing
 
 # ------------------------------------------------------------------------------------------------ the mask
@@ -42,17 +42,9 @@ def test_the_lazy_mask_is_transformers_mask(seed):
     mask = lazy_mask(
         **sizes, mask_function=rule, attention_mask=padding, dtype=torch.float32, config=None, use_vmap=False
     )
-    found = evaluate(
-        mask.rule,
-        {
-            "batch": np.arange(B)[:, None, None, None],
-            "head": np.zeros((1, 1, 1, 1), int),
-            "query": mask.query_start + np.arange(Q)[:, None],
-            "key": np.arange(K),
-        },
-    )
+    found = at_every_pair(mask.rule, (B, 1, Q, K), mask.query_start)
     assert mask.shape == want.shape and mask.ndim == want.ndim and mask.dtype is want.dtype
-    np.testing.assert_array_equal(np.broadcast_to(found, want.shape), want.numpy())
+    np.testing.assert_array_equal(found, want.numpy())
 
 
 def test_the_mask_says_only_what_matters():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.language.analysis import evaluate
+from tests.support.engines import at_every_pair
 from tests.support.lanes import sweep
 
 DOCUMENT = [0, 0, 0, 1, 1, 2, 2, 2, 2]
@@ -21,8 +21,7 @@ MASKS = {
 
 
 def dense(rule, n, rows):
-    values = {"query": np.arange(n - rows, n)[:, None], "key": np.arange(n), "batch": 0, "head": 0}
-    return np.broadcast_to(evaluate(rule, values), (rows, n))
+    return at_every_pair(rule, (1, 1, rows, n), n - rows)[0, 0]
 
 
 @pytest.mark.parametrize("n, rows", [(9, 9), (12, 5), *sweep((2, 1), (32, 32))])
