@@ -123,7 +123,7 @@ def reach(before: Problem, after: Problem) -> tuple[np.ndarray, np.ndarray]:
     """(rows (B, H, Q) that see what differs, keys (B, G, K) that such a row may attend or that differ themselves)."""
     B, H, G, Q, K = (before.dims[letter] for letter in "BHGQK")
     shape, start = (B, H, Q, K), before.query_start
-    allowed = True if before.mask is None else at_every_pair(before.mask, shape, start)
+    allowed = at_every_pair(rg.everything() if before.mask is None else before.mask, shape, start)
     changed = {part: (getattr(before, part) != getattr(after, part)).any(-1) for part in "qkv"}
     keys = changed["k"] | changed["v"]
     rows = (allowed & np.repeat(keys, H // G, axis=1)[:, :, None]).any(-1) | changed["q"]
