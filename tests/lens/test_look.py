@@ -38,12 +38,9 @@ def eager_weights(folder, kind=None, dtype=torch.float32, **inputs):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom"])
 def test_any_decoder_can_be_looked_at(folders, kind):
-    """The weights are those of transformers' own code, and tokens spell the text."""
+    """Its tokens spell the text. (Its weights: test_recording.)"""
     run = look(folders[kind], SENTENCE)
-    tokenizer = T.AutoTokenizer.from_pretrained(folders[kind])
-    exact = eager_weights(folders[kind], **tokenizer(SENTENCE, return_tensors="pt")).attentions
     assert ("".join(run.axes["text"].tokens), run.model, run.text) == (SENTENCE, folders[kind].name, SENTENCE)
-    np.testing.assert_allclose([call.weights() for call in run.calls], np.concatenate(exact), atol=5e-6)
     assert {call.engine for call in run.calls} == {"written out" if kind == "bloom" else "regard jit"}
 
 

@@ -31,21 +31,18 @@ class Guarding:
         self.at_end, self.rests = at_end, []
 
     def __getattr__(self, name):
-        return getattr(np, name)
+        make = getattr(np, name)
+        if name not in ("zeros", "full", "ascontiguousarray"):
+            return make
+        return lambda *given, **named: self._guarded(make(*given, **named))
 
     def _guarded(self, array):
         return guarded(array, self.at_end) if array.size else array
-
-    def zeros(self, shape, dtype=float):
-        return self._guarded(np.zeros(shape, dtype))
 
     def empty(self, shape, dtype=float):
         array = np.empty(shape, dtype)
         array.reshape(-1).view(np.uint8)[:] = 0xFF
         return self._guarded(array)
-
-    def full(self, shape, value, dtype=None):
-        return self._guarded(np.full(shape, value, dtype))
 
     def aligned(self, size):
         """`threads.aligned`; the bytes after it, up to the page, are kept in `rests`."""
@@ -53,9 +50,6 @@ class Guarding:
         start = -room.ctypes.data % LINE
         self.rests.append(room[start + size :])
         return room[start : start + size]
-
-    def ascontiguousarray(self, array, dtype=None):
-        return self._guarded(np.ascontiguousarray(array, dtype))
 
 
 SIZES = {"H": 4, "G": 2, "Q": 70, "K": 141, "D": 33, "E": 17}

@@ -43,6 +43,13 @@ def test_longer_rows_are_drawn_in_the_plane_that_they_span(shown):
     assert view.tab.query_selector(".plane-handle") is None  # 32 numbers cannot be moved in a plane
 
 
+def handle(view):
+    """Where the handle of a is, and how long 1 is."""
+    box = view.tab.locator(".plane-handle.q circle:last-child").bounding_box()
+    unit = view.tab.locator(".plane").bounding_box()["width"] / 8  # from −4 to 4
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, unit
+
+
 def test_arrows_follow_keys_the_pointer_and_typed_numbers(shown):
     """And what is no number is marked, and changes nothing."""
     view = shown("dot-product", a=[2.0, 1.0], b=[1.0, 3.0])
@@ -50,9 +57,7 @@ def test_arrows_follow_keys_the_pointer_and_typed_numbers(shown):
     view.tab.keyboard.press("ArrowDown")
     view.tab.keyboard.press("Shift+ArrowLeft")
     check(view, [2, 1], [0.9, 2.5])
-    box = view.tab.locator(".plane-handle.q circle:last-child").bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    unit = view.tab.locator(".plane").bounding_box()["width"] / 8  # from −4 to 4
+    x, y, unit = handle(view)
     view.tab.mouse.move(x, y)
     view.tab.mouse.down()
     view.tab.mouse.move(x - 3 * unit, y)
@@ -80,9 +85,7 @@ def test_a_finger_moves_an_arrow_and_not_the_page(shown):
     window = {"viewport": {"width": 390, "height": 400}, "has_touch": True}
     view = shown("dot-product", window, a=[2.0, 1.0], b=[1.0, 3.0])
     view.tab.evaluate("document.body.style.padding = '300px 0 900px'; scrollTo(0, 300)")
-    box = view.tab.locator(".plane-handle.q circle:last-child").bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    unit = view.tab.locator(".plane").bounding_box()["width"] / 8  # from −4 to 4
+    x, y, unit = handle(view)
     finger = view.tab.context.new_cdp_session(view.tab)
     for kind, down in (("touchStart", 0), *(("touchMove", step / 5) for step in range(1, 11)), ("touchEnd", None)):
         points = [] if down is None else [{"x": x, "y": y + down * unit}]
