@@ -48,14 +48,15 @@ class Model(RuleBasedStateMachine):
         return normal(*shape, seed=self.seed)
 
     def some(self, data, numbers):
-        """None, or some of the numbers, in any order."""
-        order = data.draw(st.none() | st.permutations(numbers))
-        return None if order is None else order[: data.draw(st.integers(0, len(order)))]
+        """None, or some of the numbers, in any order, counted from the first or from the last."""
+        order, count = data.draw(st.none() | st.permutations(numbers)), len(self.sequences)
+        chosen = None if order is None else order[: data.draw(st.integers(0, len(order)))]
+        return chosen and [number - count * data.draw(st.booleans()) for number in chosen]
 
     @rule(width=WIDTHS, data=st.data())
     def append(self, width, data):
         chosen = self.some(data, range(len(self.sequences)))
-        numbers = range(len(self.sequences)) if chosen is None else chosen
+        numbers = range(len(self.sequences)) if chosen is None else [each % len(self.sequences) for each in chosen]
         count = len(numbers)
         k, v = self.drawn(count, G, width, D), self.drawn(count, G, width, E)
         rows = data.draw(st.none() | st.lists(st.integers(0, width), min_size=count, max_size=count))
@@ -219,19 +220,22 @@ def test_a_ring_stops_growing(window):
     assert cache.held(0).start >= 700 - window - PAGE
 
 
+@engines
 @pytest.mark.parametrize("window", [None, 4])
 @pytest.mark.parametrize("rows", [1, 8])
-def test_rows_say_where_they_are(window, rows):
-    """query_start is the position of the first row, in all sequences or in each; as in `rg.attention` it may be
-    negative: of the rows before the first key, and with more rows than keys.
+def test_rows_say_where_they_are(window, rows, engine):
+    """query_start is the position of the first row, in all sequences, in each or in the chosen ones; as in
+    `rg.attention` it may be negative: of the rows before the first key, and with more rows than keys.
     """
     k, v, q = kvq(2, 6, rows)
     cache = filled(k, v, rows=[6, 3], window=window)
-    for mask, starts in itertools.product((rg.everything(), CAUSAL), ((-3, 2), (2, 2))):
-        found = cache.attend(q, mask=mask, query_start=2 if starts == (2, 2) else np.array(starts))
-        rule = mask if window is None else mask & rg.window(window)
-        for number, start in enumerate(starts):
-            same_bits(found[number], alone(cache, number, q[number], mask=rule, query_start=start))
+    for mask, starts, chosen in itertools.product((rg.everything(), CAUSAL), ((-3, 2), (2, 2)), (None, [-1, 0])):
+        rule, order = mask if window is None else mask & rg.window(window), chosen or [0, 1]
+        start = 2 if starts == (2, 2) else np.array(starts)[order]
+        found = cache.attend(q[order], mask=mask, query_start=start, sequences=chosen, engine=engine)
+        for place, number in enumerate(order):
+            rules = {"mask": rule, "query_start": starts[number], "engine": engine}
+            same_bits(found[place], alone(cache, number, q[number], **rules))
 
 
 def test_axes_before_the_heads_are_the_sequences():
@@ -351,18 +355,6 @@ def test_a_table_that_ends_is_refused_where_it_ends():
 
 
 # ---- some of the sequences, and back ---------------------------------------------------------------------------------
-
-
-@engines
-def test_some_sequences_are_each_attended_alone(engine):
-    """append and attend with sequences= take any order and negative numbers, and starts in that order."""
-    cache, q = filled(*kv(4, 130), rows=[130, 0, 7, 100]), normal(3, H, 5, D)
-    cache.append(*kv(3, 5, 9), rows=[5, 0, 2], sequences=[3, -3, 0])
-    assert cache.lengths.tolist() == [132, 0, 7, 105]
-    rules = {"mask": CAUSAL, "engine": engine}
-    found = cache.attend(q, **rules, query_start=np.array([128, -2, 100]), sequences=[0, 1, -1])
-    for place, (number, start) in enumerate([(0, 128), (1, -2), (-1, 100)]):
-        same_bits(found[place], alone(cache, number, q[place], **rules, query_start=start))
 
 
 def test_steps_of_the_same_sequences_are_prepared_once():

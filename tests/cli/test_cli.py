@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import subprocess
 import sys
 
@@ -12,17 +11,9 @@ import regard as rg
 from regard import __version__
 from regard.cli import terminal
 from tests import ROOT
-from tests.support.command import SRC, regard
+from tests.support.command import regard
 from tests.support.engines import normal
-
-
-def of_a_process(code, *arguments, **more):
-    """What a Python program prints."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SRC, str(ROOT)])}
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, env=environment, **more)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
-
+from tests.support.kernels import fresh
 
 LIGHT = """
 import sys
@@ -44,7 +35,7 @@ def test_the_version_and_help_are_there_and_light():
     assert regard("--version") == (0, f"regard {__version__}\n", "")
     status, out, _ = regard("--help")
     assert status == 0 and "look" in out and "conform" in out
-    assert of_a_process(LIGHT) == "[set(), set()]\n"
+    assert fresh(LIGHT) == "[set(), set()]"
 
 
 @pytest.mark.parametrize("words", ["look words --hed 1", "look words --head one", "look words --port 70000", "lok"])
@@ -113,5 +104,5 @@ def test_shell_completion():
             typed = {"_REGARD_COMPLETE": f"complete_{shell}", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
             calls.append(([], typed | {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}))
             expected.append(word)
-    shown = json.loads(of_a_process(CALLS, json.dumps(calls)))
+    shown = json.loads(fresh(CALLS, json.dumps(calls)))
     assert all(word in out for word, out in zip(expected, shown, strict=True)), shown

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.cli.test_cli import of_a_process
+from tests.support.kernels import fresh
 
 PROGRAM = """
 import importlib, importlib.abc, importlib.util, json, pickle, sys
@@ -55,7 +55,7 @@ def test_everything_that_needs_more_says_so(tmp_path):
     """An ImportError for those who try, a Refused for all others, a sentence of a command: each names the extra."""
     (tmp_path / "text.txt").write_text("a text of some words " * 100)
     needs = [(extra, command) for extra, commands in NEEDS.items() for command in commands]
-    result = json.loads(of_a_process(PROGRAM, *(command for _, command in needs), cwd=tmp_path))
+    result = json.loads(fresh(PROGRAM, *(command for _, command in needs), cwd=tmp_path))
     for (extra, command), (status, _, err) in zip(needs, result.pop("commands"), strict=True):
         assert status == 2 and f"regard[{extra}]" in err and "Traceback" not in err, (command, err)
 

@@ -1,7 +1,5 @@
 """memory_efficient_attention and its biases against dense masks that are written out from their definitions."""
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +8,7 @@ import torch
 
 import regard.compat
 from regard.compat import xformers as xops
+from tests.support.kernels import fresh
 from tests.support.refusals import refusing
 from tests.support.tensors import normal
 
@@ -186,6 +185,5 @@ from xformers.ops import LowerTriangularMask, fmha, memory_efficient_attention, 
 from xformers.ops.fmha.attn_bias import BlockDiagonalMask
 print(fmha.BlockDiagonalMask is BlockDiagonalMask, fmha.attn_bias.AttentionBias is xops.AttentionBias)
 """
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert shown.stdout.startswith("False install: flash_attn is installed"), shown.stderr
-    assert shown.stdout.endswith("True True\n")
+    shown = fresh(program)
+    assert shown.startswith("False install: flash_attn is installed") and shown.endswith("True True")

@@ -18,9 +18,9 @@ from regard.lens import look
 from regard.lens.recording.token_text import spelled
 from regard.lens.runs.first_view import choose
 from regard.torch.hf import load_model
-from tests.cli.test_cli import of_a_process
 from tests.lens.minilm import SENTENCE, with_minilm
 from tests.support.engines import normal
+from tests.support.kernels import fresh
 from tests.support.refusals import refusal, refusing
 
 refused = functools.partial(refusal, look)
@@ -180,7 +180,7 @@ def test_the_default_model_has_transformers_numbers():
 def test_the_default_model_needs_no_torch():
     """A first look loads neither torch nor transformers nor the code of the model's package."""
     code = f"import sys; from regard.lens import look; look(None, {SENTENCE!r}); print(*sys.modules)"
-    loaded = of_a_process(code).split()
+    loaded = fresh(code).split()
     assert "numpy" in loaded
     assert not {"torch", "transformers", default_model.PACKAGE} & set(loaded)
 

@@ -14,10 +14,8 @@ from regard.models import (
 )
 from regard.models.config import TextConfig
 from regard.models.encoder import Encoder
+from tests.models.test_models import SMALL
 from tests.support.refusals import whats
-
-SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 32}
-
 
 TOKENS = torch.tensor([[1, 2, 3], [4, 5, 6]])
 WRITER, MEMORY = Config(**SMALL), torch.zeros(1, 2, 24)

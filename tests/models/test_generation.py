@@ -8,10 +8,11 @@ import torch
 from regard.models import Config, EncoderDecoder, LanguageModel, TranslationConfig, generate, stream
 from regard.models.generation import Sampling, Stops, draw, min_p, top_k, top_p
 from regard.torch.cache import TensorCache
+from tests.models.test_models import SMALL, drawn
 from tests.support.lanes import sweep
 from tests.support.refusals import whats
 
-SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 64, "tied": False}
+LONG = SMALL | {"context": 64, "tied": False}
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 1, 2]]
 
 
@@ -25,7 +26,7 @@ def seeded(make, *args, **kwargs):
 
 
 def model(**parts):
-    return seeded(LanguageModel, Config(**SMALL | parts))
+    return seeded(LanguageModel, Config(**LONG | parts))
 
 
 def greedily(logits_of, prompt, tokens):
@@ -71,7 +72,7 @@ def test_a_window_forgets():
     rows are those of the whole.
     """
     made = model(window=40)
-    tokens = torch.randint(40, (1, 900), generator=torch.Generator().manual_seed(0))
+    tokens = drawn(1, 900)
     cache, parts = made.cache(1), [90] * 8 + [1] * 30 + [150]
     found = torch.cat([made.hidden(part, cache=cache) for part in tokens.split(parts, dim=1)], dim=1)
 
@@ -207,8 +208,8 @@ def test_chance_follows_the_probabilities(temperature):
 @torch.no_grad()
 def test_what_was_read_is_kept():
     """Over the kept keys of padded sources, tokens are those of each pair alone; sources leave with their sequence."""
-    made = seeded(EncoderDecoder, TranslationConfig(**SMALL, source_vocabulary=30, encoder_layers=1))
-    sources = torch.randint(30, (3, 7), generator=torch.Generator().manual_seed(0))
+    made = seeded(EncoderDecoder, TranslationConfig(**LONG, source_vocabulary=30, encoder_layers=1))
+    sources = drawn(3, 7, vocabulary=30)
     lengths = [7, 2, 5]
     expected = [
         greedily(lambda text, n=n: made(sources[n : n + 1, : lengths[n]], text), prompt, 8)
@@ -267,7 +268,7 @@ def test_what_cannot_be_written_is_refused():
 
 def test_a_model_that_cannot_write_is_refused():
     """Dropout, and weights that give no numbers."""
-    training = LanguageModel(Config(**SMALL, dropout=0.1))
+    training = LanguageModel(Config(**LONG, dropout=0.1))
     broken = model()
     torch.nn.init.constant_(broken.stack.norm.weight, math.nan)
 
@@ -277,7 +278,7 @@ def test_a_model_that_cannot_write_is_refused():
 
 def test_sources_without_prompts_are_refused():
     """An encoder-decoder writes one text for each source; a cache of tensors takes rows that fit it."""
-    read = seeded(EncoderDecoder, TranslationConfig(**SMALL)).reading(torch.zeros(2, 3, dtype=torch.long))
+    read = seeded(EncoderDecoder, TranslationConfig(**LONG)).reading(torch.zeros(2, 3, dtype=torch.long))
 
     assert whats(generate, read, [[1]], tokens=1) == ["the number of prompts differs from the number of sources"]
     assert whats(TensorCache(2, 8).append, torch.zeros(1, 3, 1, 8), torch.zeros(1, 2, 1, 4)) == [

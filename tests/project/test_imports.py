@@ -1,7 +1,6 @@
 """`import regard` is light: it needs NumPy and nothing else, until a call needs more."""
 
-import subprocess
-import sys
+from tests.support.kernels import fresh
 
 HEAVY = {"torch", "llvmlite", "transformers", "typer", "rich", "jax", "onnxruntime", "openvino", "playwright",
          "matplotlib", "safetensors", "starlette", "uvicorn"}  # fmt: skip
@@ -22,8 +21,7 @@ rg.attention(q, q, q, engine="reference")
 def loaded_by(statements: str) -> set[str]:
     """The heavy packages that are loaded in a fresh process after the statements."""
     report = f"import sys\n{statements}\nprint(*sorted({HEAVY!r} & sys.modules.keys()))"
-    process = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
-    return set(process.stdout.split())
+    return set(fresh(report).split())
 
 
 def test_what_needs_no_compiler_loads_numpy_only():

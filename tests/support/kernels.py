@@ -17,6 +17,8 @@ from regard.engines.jit.code.target import Target
 from regard.engines.jit.kernels import forward
 from regard.engines.jit.tiling import Tiling
 from regard.language.problem import Problem
+from tests import ROOT
+from tests.support.command import SRC
 from tests.support.engines import qkv
 from tests.support.waiting import HANG
 
@@ -49,13 +51,14 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
     return Guarded(array.nbytes).place(array, at_end)
 
 
-def fresh(script: str, **environment) -> str:
+def fresh(script: str, *arguments, cwd=None, **environment) -> str:
     """What a new process prints; it must end by itself, and without an error."""
     if "import torch" in script:
         pytest.importorskip("torch")
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, **environment},
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([SRC, str(ROOT)]), **environment},
         text=True,
         capture_output=True,
         timeout=HANG,

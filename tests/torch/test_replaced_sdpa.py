@@ -1,8 +1,6 @@
 """replace_sdpa: torch's own function computed by regard, in models that are not edited."""
 
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -14,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.torch import profile, replace_sdpa
+from tests.support.kernels import fresh
 from tests.support.lanes import sweep
 
 sdpa = F.scaled_dot_product_attention
@@ -303,8 +302,5 @@ torch.nn.functional.scaled_dot_product_attention(q, q, q)
 replaced = sys.modules.get("regard.torch.replaced_sdpa")
 print("regard" in sys.modules, replaced and dict(replaced.Replacement.active[0].calls))
 """
-    shown = []
-    for variable in ("1", "0"):
-        given = {**os.environ, "REGARD_REPLACE_SDPA": variable}
-        shown.append(subprocess.run([sys.executable, "-c", program], env=given, capture_output=True, text=True))
-    assert [each.stdout.strip() for each in shown] == ["True {'regard': 1}", "False None"], shown[0].stderr
+    shown = [fresh(program, REGARD_REPLACE_SDPA=variable) for variable in ("1", "0")]
+    assert shown == ["True {'regard': 1}", "False None"]
