@@ -1,12 +1,11 @@
 """What a cache refuses, and what it says of itself."""
 
 import numpy as np
-import pytest
 
 import regard as rg
 from tests.api.caches import D, E, G, H, filled, kv
 from tests.support.engines import normal
-from tests.support.refusals import refusal, refusing
+from tests.support.refusals import refusal, refusing, word_for_word
 
 
 def cached(**kwargs):
@@ -152,10 +151,10 @@ KVCache: no such sequence
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("build", "words"), WORDS, ids=[words.split("\n")[0] for _, words in WORDS])
-def test_wording(build, words):
+@word_for_word(WORDS)
+def test_wording(call, words):
     """The words of a refusal are part of the interface, and all reasons come at once."""
-    assert refusal(build) == words
+    assert refusal(call) == words
 
 
 def test_a_row_whose_keys_were_given_back_is_refused():

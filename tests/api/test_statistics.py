@@ -10,7 +10,7 @@ from regard.language.measures import checked_request
 from tests.engines.jit.test_statistics import numbers, usual
 from tests.support.engines import engines, qkv
 from tests.support.lanes import by_name
-from tests.support.refusals import refusal, whats
+from tests.support.refusals import refusal, whats, word_for_word
 
 CAUSAL = rg.causal()
 
@@ -267,7 +267,7 @@ mass: a measure's name is not an identifier
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "words"), REFUSALS, ids=[words.split("\n")[0] for _, words in REFUSALS])
+@word_for_word(REFUSALS)
 def test_refusals(call, words):
     """Invalid measures and requests raise `Refused` with these messages."""
     assert refusal(call) == words

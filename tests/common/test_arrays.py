@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 import regard as rg
 from tests.support.engines import normal
-from tests.support.refusals import refusing
+from tests.support.refusals import reasons_of, refusal, refusing
 
 
 class Capsule:
@@ -35,13 +35,6 @@ def arrays(seed, dtype=np.float32):
     return normal(3, 2, 6, 8, seed=seed, dtype=dtype)
 
 
-def refusal(*call, **named):
-    """The refusal of a call."""
-    with pytest.raises(rg.Refused) as caught:
-        rg.attention(*call, **named)
-    return caught.value
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_arrays_with_dlpack_only_are_read(dtype):
     """As q, k, v, a mask, a score and sinks; the result is that of the arrays."""
@@ -59,7 +52,7 @@ def test_arrays_with_dlpack_only_are_read(dtype):
 def test_a_block_mask_names_its_function(name, convert):
     """A BlockMask is not "an array that cannot be converted", and the fix can be run."""
     block = create_block_mask(lambda b, h, q, kv: q >= kv, None, None, 128, 128, device="cpu")
-    (reason,) = refusal(*convert(arrays(0)), **{name: block}).reasons
+    (reason,) = reasons_of(rg.attention, *convert(arrays(0)), **{name: block})
 
     assert (reason.given, reason.fix) == ("a BlockMask of torch", "mask=block_mask.mask_mod")
 
@@ -93,7 +86,7 @@ def test_arrays_beside_a_tensor_that_torch_transforms():
 def test_fixes_fit_what_was_given():
     """No `.cpu()` or `.astype` for what has none."""
     for each in (Unknown(), "a", {"a": 1}, [[1.0], [1.0, 2.0]], np.array(["a", "b"])):
-        (reason,) = refusal(each, each, each).reasons
+        (reason,) = reasons_of(rg.attention, each, each, each)
 
         assert not re.search(r"\.(cpu|astype|float)\(", reason.fix), reason
 
@@ -111,7 +104,7 @@ WRONG = [
 def test_one_problem_of_several_arguments_is_one_reason(make, word, names):
     """Any of q, k and v with the same problem: one reason that names each of them, and none that has it not."""
     given = [make(each) if name in names else each for name, each in zip("qkv", arrays(0))]
-    (reason,) = (each for each in refusal(*given).reasons if word in each.what)
+    (reason,) = (each for each in reasons_of(rg.attention, *given) if word in each.what)
 
     assert sorted(set(reason.what.replace(":", "").split()) & set("qkv")) == sorted(names)
 
@@ -124,6 +117,6 @@ def test_a_custom_operator_in_a_rule():
         return 2 * x
 
     for rule in (doubled, torch.ops.regard_tests.doubled, torch.ops.regard_tests.doubled.default):
-        text = str(refusal(*arrays(0), score=lambda s, *_, rule=rule: rule(s)))
+        text = refusal(rg.attention, *arrays(0), score=lambda s, *_, rule=rule: rule(s))
 
         assert "regard_tests.doubled" in text and "custom operator" in text and "write out" in text

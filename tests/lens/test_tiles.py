@@ -67,8 +67,14 @@ SOME = np.any, np.any
 def boxes(p, rows, keys, pool):
     """One number for every box between these edges of a matrix: over its rows, then over its keys."""
     over_rows, over_keys = pool
-    lines = np.stack([over_rows(p[i:j], 0) for i, j in pairwise(rows)])
-    return np.stack([over_keys(lines[:, i:j], 1) for i, j in pairwise(keys)], 1)
+    lines = np.stack([over_rows(p[..., i:j, :], -2) for i, j in pairwise(rows)], -2)
+    return np.stack([over_keys(lines[..., i:j], -1) for i, j in pairwise(keys)], -1)
+
+
+def pooled(found, p, rows, keys):
+    """Fails unless a tile has the numbers of such boxes."""
+    for name, pool in POOLS.items():
+        np.testing.assert_allclose(getattr(found, name), boxes(p, rows, keys, pool), rtol=1e-5, atol=1e-7)
 
 
 def cells(p, level, pool):
@@ -194,12 +200,9 @@ def test_an_overview_is_cut_as_maps_are(size, small):
     sinks = np.array([[-9.0], [1.0], [2.0], [0.0]], np.float32)
     call = recorded(q, k, mask=rg.key >= rg.query - 20, sinks=sinks)
     found, places = tiles.overview(call, 16), [np.arange(min(16, n) + 1) * n // min(16, n) for n in size]
-    for name, pool in POOLS.items():
-        right = [boxes(head, *places, pool) for head in exact(call)]
-        np.testing.assert_allclose(getattr(found, name), right, rtol=1e-5, atol=1e-7)
+    pooled(found, exact(call), *places)
     assert found.exact == "exact"
-    allowed = [boxes(head, *places, SOME) for head in call.allowed()]
-    np.testing.assert_array_equal(tiles.coded(call, found) != codes.MASKED, allowed)
+    np.testing.assert_array_equal(tiles.coded(call, found) != codes.MASKED, boxes(call.allowed(), *places, SOME))
 
 
 def test_a_sampled_picture_says_so(small, monkeypatch):
@@ -217,10 +220,7 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
     every = int(found.exact.removeprefix("sampled 1 row of "))
     rows = tiles.sampled(0, 100, every)
     assert every in (4, 8) and (rows // every == np.arange(-(-100 // every))).all()
-    lines = [*range(0, len(rows), 32 // every), len(rows)]
-    for name, pool in POOLS.items():
-        right = boxes(p[0, rows], lines, [0, 32, 64, 96, 100], pool)
-        np.testing.assert_allclose(getattr(found, name), right, rtol=1e-5, atol=1e-7)
+    pooled(found, p[0, rows], [*range(0, len(rows), 32 // every), len(rows)], [0, 32, 64, 96, 100])
     np.testing.assert_array_equal(found.allowed, np.tri(4, dtype=bool))
     picture = tiles.overview(call, 10, sample=3)
     assert picture.exact == "sampled 1 row of 2"
@@ -232,10 +232,9 @@ def test_a_region_is_any_part_of_a_head(small, monkeypatch):
     """Any rows and keys, in any number of cells, as `pooled` cuts them; sampled rows where it would take too long."""
     call = recorded(*normal(2, 2, 60, 8), mask=rg.causal())
     part = 1, range(7, 50), range(3, 44), 5, 6
-    p, found = exact(call)[1, 7:50, 3:44], tiles.region(call, *part)
-    for name, pool in {**POOLS, "allowed": SOME}.items():
-        right = boxes(p, np.arange(6) * 43 // 5, np.arange(7) * 41 // 6, pool)
-        np.testing.assert_allclose(getattr(found, name), right, rtol=1e-4, atol=1e-6)
+    found, edges = tiles.region(call, *part), (np.arange(6) * 43 // 5, np.arange(7) * 41 // 6)
+    pooled(found, exact(call)[1, 7:50, 3:44], *edges)
+    np.testing.assert_array_equal(found.allowed, boxes(call.allowed()[1, 7:50, 3:44], *edges, SOME))
     assert found.exact == "exact"
     if not small:
         monkeypatch.setattr(tiles, "PATIENCE", 1)

@@ -12,7 +12,7 @@ from regard.common.errors import Reason, Refused, did_you_mean, page
 from regard.language.expr import key, query, score, table
 from tests import ROOT
 from tests.support.import_graph import modules, parsed
-from tests.support.refusals import refusal
+from tests.support.refusals import refusal, word_for_word
 
 
 def test_all_reasons_at_once():
@@ -149,10 +149,10 @@ softcap: the cap is not a positive finite number
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("build", "words"), WORDS, ids=[words.split("\n")[0] for _, words in WORDS])
-def test_wording(build, words):
+@word_for_word(WORDS)
+def test_wording(call, words):
     """The words of a refusal are part of the interface."""
-    assert refusal(build) == words
+    assert refusal(call) == words
 
 
 @pytest.mark.parametrize(

@@ -41,3 +41,8 @@ def reasons_of(call, *arguments, **named) -> list:
 def whats(call, *arguments, **named) -> list[str]:
     """The title of each reason for which a call is refused."""
     return [reason.what for reason in reasons_of(call, *arguments, **named)]
+
+
+def word_for_word(table):
+    """A test of each row of a table, a call and what it refuses in words, under its first line."""
+    return pytest.mark.parametrize(("call", "words"), table, ids=[words.split("\n")[0] for _, words in table])
