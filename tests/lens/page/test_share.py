@@ -53,6 +53,7 @@ def test_the_address_holds_everything_that_is_chosen(shown):
     chosen |= {"filled": "map", "lines": "row", "second": {"call": 1, "head": "mean"}, "metric": "first"}
     chosen |= {"sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}, "original": True}
     chosen |= {"text": "a & b=c #1", "temperature": 0.5, "factor": -0.25, "mask": "window", "width": 7}
+    chosen |= {"without": "1.2.7.3"}
     chosen |= {"partner": {"of": "1.2", "call": 0, "head": 1}, "followed": 3, "open": ["walk", "lines"]}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
     tab = shown[0].tab
