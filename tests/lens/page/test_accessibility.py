@@ -44,8 +44,7 @@ def no_violation(view):
             for (const each of document.querySelectorAll("details")) each.open = true;
         }"""
     )
-    low = {"metric": "spread", "low": 0.1, "high": 0.9}
-    view.choose(key=2, pins=[4, 5], hideSpecial=True, metric="sink", filter=low, head=1)
+    view.choose(key=2, pins=[4, 5], hideSpecial=True, metric="sink", head=1)
     assert violations(view.tab) == []
     view.tab.evaluate("headTable.turn(); help()")
     assert violations(view.tab) == []

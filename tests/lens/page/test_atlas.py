@@ -1,4 +1,4 @@
-"""The atlas of heads in a real browser: its pictures, metrics, order and filter, and the table beside it; figures of
+"""The atlas of heads in a real browser: its pictures and metrics, and the table beside it; figures of
 few rows and of no tokens: means of one row, rows with one key, runs without special tokens.
 """
 
@@ -64,28 +64,9 @@ def test_metrics_take_the_place_of_pictures(home):
         assert share(names[at]) == pytest.approx(figure, rel=0.006)
 
 
-def test_the_filter_is_stepped_over(home):
-    """Heads outside the range are skipped by the keys, and the count is told; a
-    ready-made one keeps the heads with at most half of their weight on special tokens or on the first key.
-    """
-    view, run, _ = home
-    figures = np.array([call.figures["previous"] for call in run.calls])
-    low = float(np.sort(figures.ravel())[2]) * 0.9999
-    kept = [tuple(at) for at in np.argwhere(figures >= low).tolist()]
-    first, last = kept[0], kept[-1]
-    view.choose(filter={"metric": "previous", "low": low, "high": 1}, call=first[0], head=first[1])
-    assert len(kept) == 4 and "4 of 6 heads pass the filter" in view.text("#atlas-note")
-    for pressed, expected in zip("...." + ",", (*kept[1:], first, last)):
-        view.press(pressed)
-        assert view.state("call", "head") == expected
-    view.select("#filter", "sink")
-    sink = np.maximum([call.figures["special"] for call in run.calls], [call.figures["first"] for call in run.calls])
-    assert view.tab.evaluate("metrics.all().length") == (sink <= 0.5).sum()
-
-
 def test_figures_that_a_call_has_not_are_dashes(opened):
-    """Between two axes nothing counts from a token's own place: list, table, cells, order and filter go on without
-    those figures.
+    """Between two axes nothing counts from a token's own place: list, table and cells go on without those
+    figures.
     """
     crossed, _ = example(layers=1, keys=5)
     plain, _ = example(layers=1, seed=1)
@@ -98,10 +79,8 @@ def test_figures_that_a_call_has_not_are_dashes(opened):
         names, *lines = view.each("#atlas-table tr", "[...node.children].map((cell) => cell.innerText)")
         dashes = [line[names.index(title)] == "—" for line in lines]
         assert dashes == [False] * 3 + [True] * 3 and told[title] == "—"  # what is not there comes last
-        view.choose(metric=name, sort="heads", filter={"metric": name, "low": 0, "high": 1e6})
+        view.choose(metric=name)
         assert f"{title} —" in view.tab.get_attribute("#grid button[data-call='1']", "aria-label")
-        assert "3 of 6 heads pass the filter" in view.text("#atlas-note")
-        view.choose(filter=None)
 
 
 def test_the_table_has_all_numbers(home):

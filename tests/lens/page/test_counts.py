@@ -30,7 +30,7 @@ def said(view):
     view.reach("walk")
     view.tab.evaluate("walk.set({ all: true }); headTable.turn(); map.pointer()")
     found = []
-    for change in ({}, {"direction": "from"}, {"key": 0}, {"filter": {"metric": "spread", "low": 0, "high": 1}}):
+    for change in ({}, {"direction": "from"}, {"key": 0}, {"metric": "spread"}):
         view.choose(**change)
         found += view.tab.evaluate(EVERYTHING)
     view.press("/")

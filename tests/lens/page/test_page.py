@@ -92,14 +92,12 @@ def test_the_keyboard_reaches_everything(home):
 
 
 def test_keys_do_not_steal_from_inputs(home):
-    """In a list of choices and in a range the letters and arrows are the control's own."""
+    """In a list of choices the letters and arrows are the control's own."""
     view, *_ = home
-    view.choose(filter={"metric": "sink", "low": 0, "high": 0.5})
     before = view.state("query", "head", "scale")
     view.unfold("#metric")
-    for control in ("#metric", "#filter-low"):
-        view.tab.focus(control)
-        view.press("l", ".", "ArrowDown")
+    view.tab.focus("#metric")
+    view.press("l", ".", "ArrowDown")
     assert view.state("query", "head", "scale") == before
 
 
@@ -120,12 +118,12 @@ def test_help_lists_every_key(home):
 def test_an_address_leads_to_its_view(opened):
     """The part behind # opens a whole view, also when it changes later; nonsense in it does no harm."""
     run, _ = example(mask=rg.causal())
-    view = opened(run, "#call=1&head=2&query=6&key=2&pins=1,3&filter=sink,0,0.9")
+    view = opened(run, "#call=1&head=2&query=6&key=2&pins=1,3&metric=sink")
     assert view.state("call", "head", "query", "key", "pins") == (1, 2, 6, 2, [1, 3])
-    assert view.state("filter") == {"metric": "sink", "low": 0, "high": 0.9}
+    assert view.state("metric") == "sink"
     view.choose(call=0)
     view.tab.wait_for_function("() => location.hash.startsWith('#call=0&head=2&query=6&key=2&pins=1,3')")
-    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&filter=__proto__,0,1"
+    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&partner=__proto__"
     foreign += "&scale=toString&x=<img src=x onerror=alert(1)>"
     for address, place in (("#call=1&head=1&query=4", (1, 1, 4, None)), (foreign, (1, 1, 7, None))):
         view.tab.evaluate("(hash) => { location.hash = hash; }", address)

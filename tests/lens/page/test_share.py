@@ -51,7 +51,7 @@ def test_the_address_holds_everything_that_is_chosen(shown):
     chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
     chosen |= {"scale": "linear", "pool": "largest", "direction": "from", "compare": "difference"}
     chosen |= {"filled": "map", "lines": "row", "second": {"call": 1, "head": "mean"}, "metric": "first"}
-    chosen |= {"sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}, "original": True}
+    chosen |= {"original": True}
     chosen |= {"text": "a & b=c #1", "temperature": 0.5, "factor": -0.25, "mask": "window", "width": 7}
     chosen |= {"without": "1.2.7.3"}
     chosen |= {"partner": {"of": "1.2", "call": 0, "head": 1}, "followed": 3, "open": ["walk", "lines"]}
@@ -63,7 +63,7 @@ def test_the_address_holds_everything_that_is_chosen(shown):
     address = tab.evaluate("(chosen) => { Object.assign(state, chosen); return address(); }", chosen)
     tab.evaluate("(before) => { Object.assign(state, before); }", before)
     assert tab.evaluate("readAddress", address) == chosen
-    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&filter=matrix,0,1&view=1,2,0&colour=red"
+    foreign = "#run=1&call=-1&scale=red&pins=a&metric=no&view=1,2,0&colour=red"
     assert tab.evaluate("readAddress", foreign) == {}
 
 

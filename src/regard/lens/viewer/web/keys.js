@@ -10,10 +10,10 @@ keys.unshift(
   { keys: ["End"], label: "End", what: "last row; on the map, its last key", run: () => choose({ query: rowsNow() - 1 }) },
   { keys: ["n"], label: "n", what: "next weaker key of the row, in descending order of weight", run: () => strongest.go(1) },
   { keys: ["N"], label: "Shift n", what: "next stronger key", run: () => strongest.go(-1) },
-  { keys: ["["], label: "[", what: "previous layer", run: () => choose(metrics.nextCall(-1)) },
-  { keys: ["]"], label: "]", what: "next layer", run: () => choose(metrics.nextCall(1)) },
-  { keys: [","], label: ",", what: "previous head", run: () => choose(metrics.nextHead(-1)) },
-  { keys: ["."], label: ".", what: "next head", run: () => choose(metrics.nextHead(1)) },
+  { keys: ["["], label: "[", what: "previous layer", run: () => choose({ call: state.call - 1, ...(isMean(state.head) ? { head: "mean" } : {}) }) },
+  { keys: ["]"], label: "]", what: "next layer", run: () => choose({ call: state.call + 1, ...(isMean(state.head) ? { head: "mean" } : {}) }) },
+  { keys: [","], label: ",", what: "previous head", run: () => nextHead(-1) },
+  { keys: ["."], label: ".", what: "next head", run: () => nextHead(1) },
   { keys: ["l"], label: "l", what: "next color scale", run: () => choose({ scale: nextOf(SCALES, state.scale) }) },
   { keys: ["p"], label: "p", what: "value of cells that pool several weights: sum or largest", run: () => choose({ pool: nextOf(POOLS, state.pool) }) },
   { keys: ["t"], label: "t", what: "switch between what the token attends to and what attends to it", run: () => choose({ direction: nextOf({ to: 1, from: 1 }, state.direction) }) },
@@ -21,6 +21,9 @@ keys.unshift(
   { keys: ["Escape"], label: "Esc", what: "leave the filled window; clear the chosen key and the additional rows", run: () => choose(state.filled ? { filled: null } : { key: null, pins: [] }) },
   { keys: ["?"], label: "?", what: "this help", run: () => help() },
 );
+
+/** The next head of the call; after a mean its first one, before it the last. */
+const nextHead = (by) => choose({ head: (isMean(state.head) ? (by > 0 ? -1 : callNow().heads) : state.head) + by });
 
 function otherTheme() {
   chosenTheme = theme() === "dark" ? "light" : "dark";

@@ -14,7 +14,7 @@ const headTable = {
 
   names: () => Object.keys(METRICS).filter((name) => name !== "matrix"),
 
-  /** The heads that pass the filter, in the order of the table. */
+  /** The heads in the order of the table. */
   heads() {
     const all = metrics.all();
     if (this.by === "order") return all;

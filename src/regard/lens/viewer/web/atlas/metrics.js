@@ -1,4 +1,4 @@
-// The metrics of heads: titles, explanations and values, the filter, and moving from head to head.
+// The metrics of heads: titles, explanations and values.
 
 const METRICS = {
   matrix: { title: "attention matrix", note: "Each square is the matrix of a head: layers from top to bottom, heads from left to right." },
@@ -36,7 +36,6 @@ function effectOf(name, head) {
   const { effects } = runs[state.run].facts;
   return effects?.of === "heads" ? effects.values[effects.layers.indexOf(name)]?.[head] ?? NaN : NaN;
 }
-const SORTS = { order: "as in the model", layers: "layers by this metric", heads: "heads by this metric" };
 
 const metrics = {
   /** The value of a head: a share, or in the unit of the metric; null if it is not known. */
@@ -101,37 +100,8 @@ const metrics = {
     return found;
   },
 
-  kept(call, head) {
-    if (!state.filter) return true;
-    const value = this.value(state.filter.metric, call, head);
-    return value !== null && value >= state.filter.low && value <= state.filter.high;
-  },
-
-  /** All heads that pass the filter, as [call, head]. */
-  all() {
-    return runs[state.run].calls.flatMap(({ heads }, call) => Array.from({ length: heads }, (_, head) => [call, head])).filter(([call, head]) => this.kept(call, head));
-  },
-
-  /** The next head that passes the filter, across calls; {} if no other head passes. */
-  nextHead(by) {
-    const from = isMean(state.head) ? (by > 0 ? -1 : callNow().heads) : state.head;
-    if (!state.filter) return { head: from + by };
-    const all = by > 0 ? this.all() : this.all().reverse();
-    const next = all.find(([call, head]) => (call - state.call || head - from) * by > 0) ?? all[0];
-    return next ? { call: next[0], head: next[1] } : {};
-  },
-
-  /** The next call with a head that passes the filter, and the nearest such head in it. */
-  nextCall(by) {
-    const calls = runs[state.run].calls;
-    if (isMean(state.head)) return { call: state.call + by, head: "mean" };
-    for (let tries = 1; tries <= calls.length; tries++) {
-      const call = round(state.call + by * tries, calls.length);
-      const heads = Array.from({ length: calls[call].heads }, (_, head) => head).filter((head) => this.kept(call, head));
-      if (heads.length) return { call, head: heads.reduce((best, head) => (Math.abs(head - state.head) < Math.abs(best - state.head) ? head : best)) };
-    }
-    return {};
-  },
+  /** The heads of all calls, as [call, head]. */
+  all: () => runs[state.run].calls.flatMap(({ heads }, call) => Array.from({ length: heads }, (_, head) => [call, head])),
 };
 
 // The findings of the audit by head.

@@ -40,9 +40,7 @@ const thumbnails = {
     for (const cell of atlas.cells) {
       if (cell.call !== call) continue;
       this.ground(cell);
-      this.context.globalAlpha = metrics.kept(call, cell.head) ? 1 : 0.12;
       this.context.drawImage(strip, cell.head * columns, 0, columns, rows, cell.x, cell.y, atlas.size - 1, atlas.size - 1);
-      this.context.globalAlpha = 1;
     }
     for (const cell of atlas.cells) if (cell.call === call) this.badge(cell, wrong[cell.head]);
   },
@@ -89,7 +87,6 @@ const thumbnails = {
     const { call, head, x, y } = cell;
     const value = metrics.value(state.metric, call, head);
     const at = value === null ? 0 : step(value / metrics.top(state.metric), "linear");
-    this.context.globalAlpha = metrics.kept(call, head) ? 1 : 0.12;
     this.context.fillStyle = value === null ? css("--nan") : color(at, "linear");
     this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
     if (atlas.size >= 22) {
@@ -99,7 +96,6 @@ const thumbnails = {
       this.context.textBaseline = "middle";
       this.context.fillText(metrics.short(state.metric, value), x + (atlas.size - 1) / 2, y + atlas.size / 2);
     }
-    this.context.globalAlpha = 1;
   },
 
   /** A mark for findings of the audit and for invalid weights: a colored corner, or a frame if cells are small. */
@@ -127,7 +123,7 @@ const thumbnails = {
   brackets() {
     const call = atlas.kinds[0][1][0];
     const { heads, groups } = runs[state.run].calls[call];
-    if (groups === heads || state.sort === "heads") return;
+    if (groups === heads) return;
     const cells = atlas.cells.filter((cell) => cell.call === call);
     Object.assign(this.context, { strokeStyle: css("--soft"), lineWidth: 1 });
     this.context.beginPath();

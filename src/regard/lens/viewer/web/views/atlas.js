@@ -3,15 +3,6 @@
 const ATLAS = { most: 46, least: 8, label: 30, top: 20, title: 22 }; // pixels: cells, the names beside and above them
 
 choosable("metric", METRICS.effect ? "effect" : "matrix", oneOf(METRICS));
-choosable("sort", "order", oneOf(SORTS));
-choosable("filter", null, { // {metric, low, high}
-  write: (filter) => (filter ? `${filter.metric},${filter.low},${filter.high}` : undefined),
-  read(text) {
-    if (!/^[A-Za-z]\w{0,63},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
-    const [metric, low, high] = text.split(",");
-    return Object.hasOwn(METRICS, metric) && metric !== "matrix" ? { metric, low: Number(low), high: Number(high) } : undefined;
-  },
-});
 
 const atlas = {
   name: "atlas",
@@ -20,17 +11,15 @@ const atlas = {
   size: 0,
 
   build() {
-    const list = (id, label, act) => element("label", label, {}, element("select", undefined, { id, onchange: (event) => act(event.target.value) }));
+    this.metric = element("select", undefined, { id: "metric", onchange: (event) => choose({ metric: event.target.value }) });
     this.heads = new HeadList("map-head", { pick: choose });
     $("atlas").replaceChildren(
       element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" })),
       element("div", undefined, { id: "atlas-box" }, element("canvas", undefined, { id: "atlas-canvas", ariaHidden: "true" }), element("div", undefined, { id: "grid", role: "grid", ariaLabel: "Heads: layers from top to bottom, heads from left to right" })),
       element("div", undefined, { id: "atlas-table", hidden: true }),
       element("p", undefined, { id: "atlas-note", className: "note" }),
-      folds.make("heads", "Figures, means and filters", element("div", undefined, { id: "atlas-choices" }, element("label", "shown head ", {}, this.heads.node), list("metric", "show ", (metric) => choose({ metric })), list("sort", "order ", (sort) => choose({ sort })), list("filter", "filter ", (metric) => choose({ filter: this.range(metric) })), button("as a table", () => headTable.turn(), { id: "atlas-as-table", ariaPressed: "false" })),
-      element("div", undefined, { id: "atlas-range", hidden: true },
-        ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most", oninput: () => this.narrow(end) })),
-        element("output", undefined, { id: "filter-words" })),
+      folds.make("heads", "Figures and means", element("div", undefined, { id: "atlas-choices" }, element("label", "shown head ", {}, this.heads.node),
+        element("label", "colors of all heads ", {}, this.metric), button("as a table", () => headTable.turn(), { id: "atlas-as-table", ariaPressed: "false" })),
       element("dl", undefined, { id: "figures", ariaLabel: "Figures of the chosen head" })),
     );
     $("atlas-box").addEventListener("scroll", () => thumbnails.paint(false), { passive: true });
@@ -44,26 +33,7 @@ const atlas = {
   },
 
   /** The metrics of all runs that were shown so far. */
-  options() {
-    const named = Object.entries(METRICS).map(([name, { title }]) => [name, title]);
-    const ranges = [["", "all heads"], ["sink", "at most 50 % on attention sinks"], ...(METRICS.findings ? [["findings", "with findings"]] : []), ...named.filter(([name]) => !["matrix", "sink", "findings"].includes(name)).map(([name, title]) => [name, `by ${title}`])];
-    for (const [id, options] of Object.entries({ metric: named, sort: Object.entries(SORTS), filter: ranges })) {
-      $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
-    }
-  },
-
-  /** The initial filter of a metric. */
-  range(metric) {
-    if (!metric) return null;
-    return metric === "findings" ? { metric, low: 1, high: 1e6 } : { metric, low: 0, high: metric === "sink" ? 0.5 : metrics.top(metric) };
-  },
-
-  /** Moves one end of the filter range; the ends do not cross. */
-  narrow(moved) {
-    let [low, high] = ["low", "high"].map((end) => Number($(`filter-${end}`).value));
-    if (low > high) [low, high] = moved === "low" ? [high, high] : [low, low];
-    choose({ filter: { metric: state.filter.metric, low, high } });
-  },
+  options() { this.metric.replaceChildren(...Object.entries(METRICS).map(([value, { title }]) => element("option", title, { value }))); },
 
   /** A button for every head, in rows by call; false if the heads are those that were shown before, as after a change of rules. */
   fill() {
@@ -108,16 +78,16 @@ const atlas = {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("run")) this.heads.fill();
     if (any("run", "call", "head")) this.heads.show(state.call, state.head);
-    const moved = any("run") && (this.fill() || state.sort !== "order");
-    const fresh = any("run", "metric", "sort", "size", "theme");
-    if (moved || any("metric", "sort", "size", "theme")) this.place();
-    if (fresh || any("filter", "scale")) {
+    const moved = any("run") && this.fill();
+    const fresh = any("run", "metric", "size", "theme");
+    if (moved || any("size", "theme")) this.place();
+    if (fresh || any("scale")) {
       this.describeCells();
       headTable.draw();
       const painted = thumbnails.paint(true);
       if (!data.served) await painted;
     }
-    if (fresh || any("call", "head", "filter")) this.point();
+    if (fresh || any("call", "head")) this.point();
   },
 
   /** Computes the position of every cell. */
@@ -130,8 +100,6 @@ const atlas = {
     const across = Math.floor((room - Math.max(...calls.map((_, call) => split(call) * calls[call].groups))) / most);
     const down = Math.floor((0.62 * innerHeight - ATLAS.top - titles) / calls.length);
     this.size = clamp(Math.min(across, Math.max(14, down)), ATLAS.least, ATLAS.most);
-    const by = state.metric === "matrix" ? "spread" : state.metric;
-    const mean = (call) => calls[call].figures.entropy?.reduce((sum, _, head) => sum + (metrics.value(by, call, head) ?? 0), 0) / calls[call].heads;
     const cellsOf = (call) => this.cells.filter((cell) => cell.call === call);
     let y = ATLAS.top, line = 0;
     const kindNodes = $("grid").querySelectorAll(".kind");
@@ -140,11 +108,9 @@ const atlas = {
         kindNodes[line++].style.top = `${y}px`;
         y += ATLAS.title;
       }
-      for (const call of state.sort === "layers" ? [...numbers].sort((a, b) => mean(b) - mean(a)) : numbers) {
-        const cells = cellsOf(call);
-        const ordered = state.sort === "heads" ? [...cells].sort((a, b) => (metrics.value(by, call, b.head) ?? -1) - (metrics.value(by, call, a.head) ?? -1)) : cells;
-        ordered.forEach((cell, at) => {
-          const group = state.sort === "heads" ? 0 : Math.floor((at * calls[call].groups) / calls[call].heads) * split(call);
+      for (const call of numbers) {
+        cellsOf(call).forEach((cell, at) => {
+          const group = Math.floor((at * calls[call].groups) / calls[call].heads) * split(call);
           Object.assign(cell, { x: ATLAS.label + at * this.size + group, y, at });
           cell.button.style.cssText = `left:${cell.x}px;top:${y}px;width:${this.size - 1}px;height:${this.size - 1}px`;
         });
@@ -156,7 +122,7 @@ const atlas = {
     const every = this.size < 13 ? 4 : this.size < 18 ? 2 : 1; // labels are shown for every n-th head
     this.rows.forEach(({ label }, at) => { label.classList.toggle("mute", this.size < 14 && at % 2 > 0); });
     this.names.forEach((node, head) => {
-      node.hidden = state.sort === "heads" || head % every > 0 || head >= first.length;
+      node.hidden = head % every > 0 || head >= first.length;
       if (!node.hidden) node.style.cssText = `left:${first[head].x}px;width:${this.size - 1}px`;
     });
     this.height = y;
@@ -166,22 +132,13 @@ const atlas = {
 
   /** The labels of cells for screen readers, and the note beneath the grid. */
   describeCells() {
-    $("metric").value = state.metric;
-    $("sort").value = state.sort;
-    $("filter").value = state.filter ? state.filter.metric : "";
-    $("atlas-range").hidden = !state.filter || state.filter.metric === "findings";
-    if (state.filter) {
-      const { metric, low, high } = state.filter;
-      for (const [end, value] of [["low", low], ["high", high]]) Object.assign($(`filter-${end}`), { max: metrics.top(metric), step: metrics.top(metric) / 100, value });
-      $("filter-words").textContent = `${METRICS[metric].title} ${metrics.words(metric, low)} to ${metrics.words(metric, high)}`;
-    }
+    this.metric.value = state.metric;
     const notes = [METRICS[state.metric].note];
     const counts = this.cells.map(({ call, head }) => metrics.rows(state.metric, call, head)).filter((count) => count !== undefined);
     const [least, most] = [Math.min(...counts), Math.max(...counts)];
     if (counts.length) notes.push(`Here: ${least < most ? `${least.toLocaleString("en")} to ` : ""}${counted(most, "row")}.`); // a mean of few rows says little
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
     else if (state.metric !== "matrix") notes.push("Linear colors from 0 to 100 %.");
-    if (state.filter) notes.push(`${metrics.all().length} of ${counted(this.cells.length, "head")} ${metrics.all().length === 1 ? "passes" : "pass"} the filter; the others are dimmed and skipped.`);
     if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
     $("atlas-note").textContent = notes.join(" ");
     for (const { call, head, button } of this.cells) {
@@ -189,7 +146,7 @@ const atlas = {
       const value = state.metric === "matrix" ? ["spread", "sink"] : [state.metric];
       const values = value.map((name) => `${METRICS[name].title} ${metrics.said(name, call, head)}`);
       button.title = `${callTitle(call)}, head ${head}: ${values.join(", ")}`;
-      button.ariaLabel = [button.title, ...found.map(({ severity, check }) => `${severity}: ${check}`), ...(metrics.kept(call, head) ? [] : ["excluded by the filter"])].join("; ");
+      button.ariaLabel = [button.title, ...found.map(({ severity, check }) => `${severity}: ${check}`)].join("; ");
     }
   },
 
@@ -211,13 +168,13 @@ const atlas = {
     $("figures").replaceChildren(...lines.map(([name, value]) => element("div", undefined, {}, element("dt", name), element("dd", undefined, {}, ...String(value).split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])))));
   },
 
-  /** Arrow keys move through the heads that pass the filter, Enter chooses. */
+  /** Arrow keys move through the heads, Enter chooses. */
   walk(event) {
     const move = stepOf(event, ARROWS);
     const from = this.cells.find(({ button }) => button === document.activeElement);
     if (!move || !from) return;
     const [down, right] = move;
-    const ahead = this.cells.filter((cell) => metrics.kept(cell.call, cell.head) && (right ? cell.y === from.y && (cell.at - from.at) * right > 0 : (cell.y - from.y) * down > 0));
+    const ahead = this.cells.filter((cell) => (right ? cell.y === from.y && (cell.at - from.at) * right > 0 : (cell.y - from.y) * down > 0));
     const far = ({ x, y }) => Math.abs(y - from.y) * 1e4 + Math.abs(x - from.x);
     const next = ahead.reduce((best, cell) => (!best || far(cell) < far(best) ? cell : best), null);
     if (!next) return;
