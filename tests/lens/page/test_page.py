@@ -44,6 +44,32 @@ def test_the_sentence_says_what_the_row_and_the_head_do(home):
         assert (f"Shown first: {first.why}." in view.text("#sentence")) == (head == first.head)
 
 
+CONTROLS = """() => [...document.querySelectorAll("button, select, input, summary, [tabindex='0']")].filter((node) => {
+    const { top, bottom, width } = node.getBoundingClientRect();
+    return node.checkVisibility({ visibilityProperty: true }) && width && top < innerHeight && bottom > 0
+        && !node.closest("#grid");
+}).length"""
+
+
+def test_the_first_screen_has_few_controls_and_what_was_opened_stays_open(opened):
+    """At most 12 beside the grid of heads, above what is folded; after a part is opened, the address and the next page
+    open it, too. On a phone the text begins on the first screen.
+    """
+    run, _ = example(n=12)
+    view = opened(page(run, findings=[finding("note")]), viewport={"width": 1440, "height": 900})
+    assert view.tab.evaluate(CONTROLS) <= 12 and not view.tab.is_visible("#lines-body")
+    view.click("#lines-fold summary")
+    view.tab.wait_for_function("address().endsWith('open=lines')")
+    for address in (view.tab.evaluate("location.href"), view.uri):
+        view.tab.goto("about:blank")
+        view.tab.goto(address)
+        view.settled()
+        assert view.tab.is_visible("#lines-body")
+    view.tab.set_viewport_size({"width": 390, "height": 800})
+    view.settled()
+    assert view.tab.evaluate("$('words').getBoundingClientRect().bottom") < 400
+
+
 def test_the_legend_shows_the_ramp_and_its_domain(home):
     """The ramp is the table of colours, its ticks are those of the scale, and they do not depend on the head."""
     view, *_ = home

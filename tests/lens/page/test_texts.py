@@ -81,7 +81,7 @@ def test_what_is_cut_off_would_be_found(read):
     view.tab.evaluate("scrollTo(0, 0)")
     for name, style, what in (
         ("reader-readout", "width: 3000px", "sticks out"),
-        ("fill", "width: 30px", "cut off"),
+        ("atlas-as-table", "width: 30px", "cut off"),
         ("atlas-note", "height: 8px; min-height: 0; overflow: hidden", "cut off below"),
         ("map-level", "margin-top: -40px", "overlap"),
     ):

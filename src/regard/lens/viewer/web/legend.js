@@ -125,7 +125,7 @@ const legend = {
     const shown = Object.entries(runs[state.run].facts).filter(([name]) => !["effects", "difference"].includes(name)); // shown elsewhere
     const lines = shown.map(([name, value]) => [name, plain(value)]);
     const engines = [...new Set(runs[state.run].calls.map((call) => call.engine).filter(Boolean))];
-    if (engines.length) lines.push(["computed by", engines.join(", ")]);
+    if (engines.length) lines.push(["attention computed by", engines.map((name) => (name === "regard reference" ? "regard, in NumPy" : name)).join(", ")]);
     const list = element("dl", undefined, {}, ...lines.flatMap(([name, value]) => [element("dt", name.replaceAll("_", " ")), element("dd", undefined, {}, element("bdi", value))]));
     $("facts").replaceChildren(element("summary", "About this run"), list);
     $("facts").hidden = !lines.length;

@@ -18,8 +18,7 @@ const map = {
     const section = $("map");
     section.append(
       element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }),
-        element("div", undefined, { className: "tools" }, tool("whole matrix", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" }),
-          tool("enlarge", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }))),
+        tool("whole matrix", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" })),
       element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
@@ -29,6 +28,7 @@ const map = {
         element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" })),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
+    $("settings").append(tool("enlarge the map", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }));
     this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", painter: () => this.painter });
     this.plot.after = (at, detail) => this.level(at, detail);
     this.plot.aside = (place) => { this.beside = place; this.pointer(); };
