@@ -6,7 +6,7 @@ from tests.support.kernels import fresh
 
 PROGRAM = """
 import importlib, importlib.abc, importlib.util, json, pickle, sys
-GONE = ("torch", "transformers", "tokenizers", "safetensors", "matplotlib", "starlette", "uvicorn", "watchfiles")
+GONE = ("torch", "transformers", "tokenizers", "safetensors", "matplotlib", "starlette", "uvicorn")
 class Missing(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in GONE:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from bench.course_coverage import ITEMS
+from bench.course_minutes import short_path
 from bench.course_seeds import unstable
 from regard.learn.proof import proved
 from regard.learn.source import chapters
@@ -43,11 +44,13 @@ def test_numbers_and_names():
 
 @each_chapter
 def test_predictions_come_first(read):
-    """Each prediction has a reveal, and a chapter has three of them."""
+    """Each prediction has a reveal, which is Python without the line that keeps the answer; a chapter has three."""
     predictions = [question for question in read.questions if question.predicts]
 
     assert [question.name for question in predictions if question.reveal is None] == []
     assert len(predictions) >= 3
+    for question in predictions:
+        compile(question.reveal.shown, question.name, "exec")
 
 
 @each_chapter
@@ -59,9 +62,19 @@ def test_minutes_hold_the_exercises(read):
             exercises.append(0)
         exercises[-1] += getattr(part, "minutes", 0)
 
-    assert [each for each in read.minutes if not 15 <= each <= 40] == []
-    assert all(work + 5 <= minutes for work, minutes in zip(exercises, read.minutes, strict=True)), exercises
+    own = list(zip(exercises, read.minutes, strict=True))[bool(read.deeper) :]
+    assert all(work + 5 <= minutes and 15 <= minutes <= 40 for work, minutes in own), exercises
     assert sum(exercises) + 10 <= sum(read.minutes)
+
+
+def test_the_short_path_is_short():
+    """Six chapters of at most 12 minutes and 12 screens, as stated and as a reader of 200 words a minute needs them; the
+    first exercise is passed within five. No claim, and nothing that has to be installed, is on it.
+    """
+    found = list(short_path(READ))
+    assert [each.chapter for each in found] == [1, 3, 4, 5, 6, 8] and found[0].first <= 5
+    for each in found:
+        assert each.needed <= each.stated <= 12 and each.screens <= 12 and 1 <= each.exercises <= 3 and not each.unfit
 
 
 def failures(found):

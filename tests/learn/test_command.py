@@ -1,17 +1,10 @@
 """The options of `regard learn`, as a learner types them."""
 
-import signal
-import subprocess
-import sys
-import threading
-
 import pytest
 
-from regard.learn.folder import CELL
 from regard.learn.progress import read
 from regard.learn.source import chapters
 from tests.support.command import done, refused, regard, until_ctrl_c
-from tests.support.waiting import HANG
 
 pytestmark = pytest.mark.usefixtures("here")
 THREE = next(each for each in chapters() if each.number == 3)
@@ -71,18 +64,13 @@ def test_wrong_words_are_refused(words, said, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_hints_come_one_by_one(tmp_path):
-    """The third stays the last one; how many were shown is noted."""
-    for hint in (*FIRST.hints, FIRST.hints[2]):
-        beginning = " ".join(hint.replace("`", "").replace("*", "").split())[:30]
-        assert beginning in run(tmp_path / "x", "3", "--hint")[1]
-    assert read(tmp_path / "x").exercises[f"3/{FIRST.name}"]["hints"] == 3
-
-
 def test_the_solution_is_shown_after_a_try_and_noted(tmp_path):
-    """A check says how to go on, a shown solution is not the learner's own, and the list says how far one is."""
+    """Hints come one by one, and the third stays the last one. A check says how to go on, a shown solution is not the
+    learner's own, and the list says how far one is.
+    """
     folder = tmp_path / "x"
-    run(folder, "3", "--hint")
+    for hint in (*FIRST.hints, FIRST.hints[2]):
+        assert " ".join(hint.replace("`", "").split())[:30] in run(folder, "3", "--hint")[1]
     status, text = run(folder, "3", "--check")
     assert status == 1 and "A hint: regard learn" in text
     status, text = run(folder, "3", "--show")
@@ -91,23 +79,21 @@ def test_the_solution_is_shown_after_a_try_and_noted(tmp_path):
     (folder / FILE).write_text(FIRST.solution)
     status, text = run(folder, "3", "--check")
     assert status == 0 and "To go on: regard learn" in text
-    assert read(folder).exercises[f"3/{FIRST.name}"]["passed"] == "shown"
+    noted = read(folder).exercises[f"3/{FIRST.name}"]
+    assert (noted["passed"], noted["hints"]) == ("shown", 3)
     status, text = run(folder, "--list")
     assert status == 0 and f"1 of {len(THREE.exercises)}" in text and "0 of 1" in text
 
 
-def test_one_file_for_those_who_know(tmp_path):
-    """All exercises of a chapter are checked in one file, even if two functions have one name, and then the lesson has
-    none left.
-    """
+def test_all_files_for_those_who_know(tmp_path):
+    """All exercises of a chapter are begun at once, and then the lesson has none left."""
     folder, exercises = tmp_path / "x", chapters()[4].exercises
     status, text = run(folder, "4", "--fast")
-    path = folder / "04_fast.py"
-    assert status == 0 and path.name in text.replace(" ", "") and all(each.function in text for each in exercises)
-    assert run("--check", path)[0] == 1
-
-    path.write_text("\n".join(f"{CELL}{each.name}\n{each.solution}" for each in exercises))
-    assert run("--check", path)[0] == 0
+    for each in exercises:
+        path = folder / each.file_name
+        assert status == 0 and path.name in text.replace(" ", "") and path.read_text() == each.start
+        path.write_text(each.solution)
+        assert run("--check", path)[0] == 0
     assert all(read(folder).passed(f"4/{each.name}") for each in exercises)
 
 
@@ -136,13 +122,6 @@ def test_questions_of_ones_own(tmp_path):
     assert notes.count("chapter 3, ") == 2 and notes.count("# Questions of my own") == 1
 
 
-def test_a_claim_is_run():
-    """One of them. (The list: test_what_is_typed_is_shown_whole.)"""
-    status, text = run("--claim", next(claim.name for claim in THREE.claims if not claim.needs))
-
-    assert status == 0 and ("It holds" in text or "It fails" in text)
-
-
 def test_what_is_typed_is_shown_whole(tmp_path, monkeypatch):
     """The names of files and claims, in a narrow terminal; to list them, no folder is needed."""
     (tmp_path / "file").touch()
@@ -153,49 +132,13 @@ def test_what_is_typed_is_shown_whole(tmp_path, monkeypatch):
     assert not [each.name for chapter in chapters() for each in chapter.claims if each.name not in claims]
 
 
-def test_code_is_as_wide_as_the_terminal(tmp_path):
-    """A line that fits is not broken; prose stays narrow."""
-    lines = done("learn", tmp_path / "x", "4", input=b"0.17 0.33 0.5\n4\n3\n11\n1\n", COLUMNS="130").splitlines()
-    code = [line for part in chapters()[4].questions[:5] for line in part.reveal.code.splitlines() if line.strip()]
+def test_code_is_as_wide_as_the_terminal():
+    """A claim is run; a line that fits is not broken."""
+    claim = next(each for each in chapters()[5].claims if not each.needs)
+    lines = done("learn", "--claim", claim.name, COLUMNS="130").splitlines()
+    code = [line for line in claim.program.splitlines() if line.strip()]
 
     assert max(map(len, code)) > 100 and {f"    {line}" for line in code} <= {line.rstrip() for line in lines}
-    assert all(len(line.rstrip()) <= 88 for line in lines if line[:1].isalpha())
-
-
-def test_a_narrow_terminal(tmp_path):
-    """Nothing fails where lines are short."""
-    status, out, err = regard("learn", str(tmp_path / "x"), "3", input=b"3, 5\n", COLUMNS="20")
-
-    assert status == 0 and "To go on" in " ".join(out.split()), err
-
-
-def test_each_save_is_checked(tmp_path):
-    """`--watch` checks when the file is saved, and ends with Ctrl-C."""
-    pytest.importorskip("watchfiles", reason="it hears of saves through watchfiles")
-    folder = tmp_path / "x"
-    run(folder, "3", "--hint")
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "regard", "learn", str(folder), "3", "--watch"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    noticed = threading.Event()
-
-    def save():
-        """Again and again: the system begins to watch some time after the command says so."""
-        while not noticed.wait(2):
-            (folder / FILE).write_text(FIRST.solution)
-
-    try:
-        assert "Waiting" in process.stdout.readline()
-        threading.Thread(target=save, daemon=True).start()
-        assert any("is right" in line for line in process.stdout)
-        noticed.set()
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=HANG)
-        assert process.returncode == 0
-    finally:
-        noticed.set()
-        process.kill()
 
 
 def test_the_course_as_pages(tmp_path):

@@ -31,20 +31,6 @@ def counting(folder, name, times):
     )
 
 
-def test_what_is_noted_is_read_again(tmp_path):
-    """Answers, places and exercises come back as they were; the first answer stays."""
-    with changing(tmp_path) as progress:
-        progress.current, progress.place["3"] = 3, "scores"
-        progress.answered("3/deviation", "64", False)
-        progress.answered("3/deviation", "8", True)
-        progress.exercise("3/scores")["tries"] += 1
-    found = read(tmp_path)
-
-    assert found.to_json() == progress.to_json()
-    assert found.answers["3/deviation"]["given"] == "64" and not found.answers["3/deviation"]["right"]
-    assert not found.passed("3/scores") and not found.passed("3/other")
-
-
 def test_two_terminals_at_once(tmp_path):
     """No change is lost."""
     processes = [counting(tmp_path, name, 60) for name in "ab"]

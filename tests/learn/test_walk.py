@@ -61,12 +61,14 @@ def test_the_course_from_its_first_to_its_last_word(course, tmp_path):
     for chapter in course:
         if any(each.needs and importlib.util.find_spec("torch") is None for each in chapter.exercises):
             pytest.skip("torch is not installed")
-        for _ in range(2 + len(chapter.exercises)):
+        for _ in range(3 + len(chapter.exercises)):
             status, output = run(folder, str(chapter.number), lines=lines_until_the_next_stop(folder, chapter))
             assert status == 0, output
             if f"the end of chapter {chapter.number}" in output:
                 break
             progress = read(folder)
+            if f"{chapter.number}: deeper" in output:
+                continue
             left = [each for each in chapter.exercises if not progress.passed(each.key)]
             assert left, f"it stops in chapter {chapter.number} without an exercise:\n{output[-2000:]}"
             solve(folder, chapter, left[0])
@@ -82,18 +84,6 @@ def test_the_course_from_its_first_to_its_last_word(course, tmp_path):
         expected = [] if noted["right"] else [int(key.split("/")[0]) + by for by in BACK]
         seen = [each["chapter"] for each in noted["again"]]
         assert seen == [number for number in expected if number in numbers], key
-
-
-def test_the_walk_stops_at_the_end_of_the_input(tmp_path):
-    """What was answered is noted, and asked again if it cannot be read; the next command asks the next question."""
-    chapter = COURSE[3]
-    first, second = chapter.questions[:2]
-    _, output = run(tmp_path / "x", "3", lines=["what?", "", *typed(first, True)])
-    assert "To go on: regard learn" in output
-    assert read(tmp_path / "x").answers[first.key]["right"]
-
-    _, output = run(tmp_path / "x")
-    assert second.ask[:30] in " ".join(output.split()) or "Exercise:" in output
 
 
 def test_a_preview_goes_past_the_exercises(tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ def test_what_a_package_index_shows(wheel):
 EXTRAS = {
     **dict.fromkeys(["look hello", "look hello --serve", "look hello --out page.html", "audit"], "look"),
     **dict.fromkeys(["cost gpt2", "cost gpt2 --over 8,16 --plot plot.png"], "hf"),
-    **dict.fromkeys(["learn --serve", "learn --watch"], "learn"),
+    "learn --serve": "learn",
     **dict.fromkeys(["train words.txt", "generate hello", "classify hello"], "train"),
     "plan --tokens 99 --ranks 2 --figure plan.png": "train",
     **dict.fromkeys(["look run", "audit run", "learn", "learn --slides 1", "plan --tokens 99 --ranks 2"]),

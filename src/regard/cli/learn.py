@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 ACTIONS = (
-    "--list", "--check", "--watch", "--hint", "--show", "--fast", "--reset", "--claim", "--read", "--notebooks",
+    "--list", "--check", "--hint", "--show", "--fast", "--reset", "--claim", "--read", "--notebooks",
     "--scripts", "--grade", "--serve", "--site", "--slides",
 )  # fmt: skip
 USES = {
@@ -43,10 +43,9 @@ def learn(
     ] = None,
     listed: Annotated[bool, flag("--list", "List the chapters and how far you are.")] = False,
     check: Annotated[bool, flag("--check", "Check the exercise, or the FILE that is named.")] = False,
-    watch: Annotated[bool, flag("--watch", "Check a file each time you save it.")] = False,
     hint: Annotated[bool, flag("--hint", "Show the next of three hints for the exercise.")] = False,
     show: Annotated[bool, flag("--show", "Show the solution, after a try; this is noted.")] = False,
-    fast: Annotated[bool, flag("--fast", "For those who know: one file with all exercises of a chapter.")] = False,
+    fast: Annotated[bool, flag("--fast", "For those who know: the files of all exercises of a chapter.")] = False,
     reset: Annotated[int | None, option("Begin a chapter anew; your files are moved to old/.")] = None,
     claim: Annotated[str | None, option("Run the program of a claim; `all` lists them.")] = None,
     preview: Annotated[
@@ -127,8 +126,6 @@ def learn(
     elif check:
         right = course.check(said.file, said.chapter)
         raise typer.Exit(0 if right else 1)
-    elif watch:
-        course.watch(said.chapter)
     elif hint:
         course.hint(said.chapter)
     elif show:

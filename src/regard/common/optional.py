@@ -20,7 +20,6 @@ PACKAGES = {
     "torch",
     "transformers",
     "uvicorn",
-    "watchfiles",
 }
 
 

@@ -18,7 +18,7 @@ KINDS = {
     "python claim", "python visual", "markdown after",
 }  # fmt: skip
 FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
-BREAK = "<!-- break -->"
+BREAKS = {"<!-- break -->": "break", "<!-- deeper -->": "deeper"}  # before a section
 COMMENT = re.compile(r"<!--.*-->")
 HEAD = re.compile(r"\+\+\+\n(.*?)\n\+\+\+\n(?:\s*# [^\n]*\n)?", re.S)  # and the title, which is shown by itself
 
@@ -39,7 +39,7 @@ class Block:
     """A fenced block, or text between blocks.
 
     kind: such as "toml prediction"; "" for text · rest: words after the name · needs: a package, or "" · text: what is
-    inside · after_break: whether a new part of the chapter begins here
+    inside · after_break: "break" or "deeper" if a new part of the chapter begins here, else ""
     """
 
     line: int
@@ -48,7 +48,7 @@ class Block:
     rest: str = ""
     needs: str = ""
     text: str = ""
-    after_break: bool = False
+    after_break: str = ""
 
 
 def head(text: str, problems: Problems) -> tuple[dict[str, Any], str, int]:
@@ -82,15 +82,15 @@ def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
     """Text and blocks in order, from a line on. Comments that fill a line are left out."""
     numbered = iter(enumerate(body.split("\n"), first))
     text = Block(first)
-    pause = 0  # the line of a break before the next section
+    pause, mark = 0, ""  # the line of a break before the next section, and its kind
     for here, line in numbered:
-        if COMMENT.fullmatch(line.strip()) and line.strip() != BREAK:
+        if COMMENT.fullmatch(line.strip()) and line.strip() not in BREAKS:
             continue
         if pause and line.strip() and not line.startswith("## "):
             _misplaced(pause, problems)
             pause = 0
-        if line.strip() == BREAK:
-            pause = here
+        if line.strip() in BREAKS:
+            pause, mark = here, BREAKS[line.strip()]
             continue
         fence = FENCE.fullmatch(line)
         end, words = (fence[1], fence[2].split()) if fence else ("", [])
@@ -100,7 +100,7 @@ def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
             return
         if len(words) > 1 or line.startswith("## "):
             yield from _closed(text)
-            text, pause = Block(here, after_break=pause > 0), 0
+            text, pause = Block(here, after_break=mark if pause else ""), 0
         if len(words) > 1:
             yield _block(here, words, "\n".join(inside[:-1]) + "\n", problems)
             continue

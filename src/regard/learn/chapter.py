@@ -28,10 +28,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Text(Part):
-    """A section of Markdown with its heading. after_break: whether a new part of the chapter begins with it."""
+    """A section of Markdown with its heading.
+
+    after_break: "break" or "deeper" if a new part of the chapter begins with it, else ""
+    """
 
     text: str
-    after_break: bool = False
+    after_break: str = ""
 
     @property
     def says(self) -> bool:
@@ -47,9 +50,23 @@ class Program(Part):
     needs: str
 
 
+ANSWER = re.compile(r"^( *if [^\n]*:\n)? *answer = [^\n]*\n?", re.M)
+
+
 @dataclass(frozen=True)
 class Reveal(Program):
-    """Code that prints; it leaves the answer of its question in `answer`."""
+    """Code that prints; it leaves the answer of its question in `answer`.
+
+    folded: whether its result is shown without the code
+    """
+
+    folded: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The code without the line that only keeps the answer."""
+        kept = ANSWER.sub("", self.code)
+        return self.code if "answer" in kept else kept
 
 
 @dataclass(frozen=True)
@@ -86,16 +103,18 @@ class WrongAnswer:
 class Exercise(Part):
     """A function or class that the learner writes.
 
-    function: its name · file: the learner's file without number and ending · task: what to do · shape: completes "the
-    result must have the shape …" · hints: three, each closer to the line · computes: the step of attention that it is,
-    or "" · mistakes: those of the catalog that have to be recognized · tests_of: the exercise that the learner writes
-    tests for, or "" · start, solution, cases, result: code · laws: code by what it says · after: what is shown once it
-    is passed · conform: the level of `regard conform` that it has to pass, or None
+    function: its name · file: the learner's file without number and ending · difficulty: "easy", "medium" or "hard" ·
+    task: what to do · shape: completes "the result must have the shape …" · hints: three, each closer to the line ·
+    computes: the step of attention that it is, or "" · mistakes: those of the catalog that have to be recognized ·
+    tests_of: the exercise that the learner writes tests for, or "" · start, solution, cases, result: code · laws: code
+    by what it says · after: what is shown once it is passed · conform: the level of `regard conform` that it has to
+    pass, or None
     """
 
     function: str = ""
     file: str = ""
     minutes: int = 10
+    difficulty: str = "medium"
     task: str = ""
     shape: str = ""
     hints: tuple[str, ...] = ()
@@ -193,14 +212,14 @@ class Chapter:
         """The sections before which a learner may stop."""
         return [part for part in self.parts if isinstance(part, Text) and part.after_break]
 
+    @property
+    def deeper(self) -> Part | None:
+        """The section that begins what the short path leaves out; None if the chapter is not on the short path."""
+        return next((part for part in self.parts if isinstance(part, Text) and part.after_break == "deeper"), None)
+
     def part(self, name: str) -> Part | None:
         """The part of this name."""
         return next((part for part in self.parts if part.name == name), None)
-
-    @property
-    def fast_file(self) -> str:
-        """The name of the file with all exercises, for those who know."""
-        return f"{self.number:02d}_fast.py"
 
 
 BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
@@ -212,13 +231,6 @@ def returning(chapter: Chapter, chapters: Iterable[Chapter]) -> list[Question]:
     return [question for each in chapters if each.number in numbers for question in each.questions]
 
 
-def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise]]]:
-    """The exercises of each file, by the file's name."""
-    known: dict[str, list[tuple[Chapter, Exercise]]] = {}
-    for chapter in chapters:
-        for exercise in chapter.exercises:
-            known.setdefault(exercise.file_name, []).append((chapter, exercise))
-        if chapter.exercises:
-            both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
-            known[chapter.fast_file] = both
-    return known
+def files(chapters: Iterable[Chapter]) -> dict[str, tuple[Chapter, Exercise]]:
+    """The exercise of each file, by the file's name."""
+    return {exercise.file_name: (chapter, exercise) for chapter in chapters for exercise in chapter.exercises}

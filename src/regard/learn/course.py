@@ -9,9 +9,9 @@ import webbrowser
 from pathlib import Path
 
 from ..common.errors import refuse
-from ..common.optional import needs
+from ..common.text.units import counted
 from .chapter import Chapter, Exercise, files
-from .folder import add_note, combined, place_in, put_aside, saved, starts
+from .folder import add_note, place_in, put_aside, starts
 from .lesson import Lesson
 from .progress import changing, predictions, read
 from .screen import Screen, Stopped
@@ -57,7 +57,7 @@ class Course(Lesson):
         return right
 
     def check_file(self, path: Path) -> bool:
-        """Checks all exercises that a file is for."""
+        """Checks the exercise that a file is for."""
         known = files(self.chapters)
         if path.name not in known:
             raise refuse(
@@ -67,8 +67,7 @@ class Course(Lesson):
                 "a file that regard learn wrote, such as " + next(iter(known)),
                 "regard learn --list shows the files",
             )
-        right = [self.check_exercise(chapter, exercise, path) for chapter, exercise in known[path.name]]
-        return all(right)
+        return self.check_exercise(*known[path.name], path)
 
     def current(self, number: int | None = None) -> tuple[Chapter, Exercise, Path]:
         """The exercise that the learner works on: the first of the chapter that is not passed."""
@@ -76,43 +75,23 @@ class Course(Lesson):
         chapter = self.chapter(number)
         left = [each for each in chapter.exercises if not progress.passed(each.key)]
         if not left:
-            expected = "an exercise that is not passed" if chapter.exercises else "a chapter with exercises"
-            given = f"chapter {chapter.number}: {'all are passed' if chapter.exercises else 'it has none'}"
+            given = f"chapter {chapter.number}, whose {counted(len(chapter.exercises), 'exercise')} are passed"
             fix = "go on with regard learn, or name a file: regard learn --check FILE"
-            raise refuse("learn", "no exercise is left", given, expected, fix)
+            raise refuse("learn", "no exercise is left", given, "an exercise that is not passed", fix)
         return chapter, left[0], starts(self.folder, left[0])
 
     def hint(self, number: int | None = None) -> None:
         """The next of three hints."""
-        _, exercise, _ = self.current(number)
-        with changing(self.folder) as progress:
-            noted = progress.exercise(exercise.key)
-            step = min(noted["hints"], len(exercise.hints) - 1)
-            noted["hints"] = step + 1
-        self.screen.heading(f"Hint {step + 1} of {len(exercise.hints)} for {exercise.function}")
-        self.screen.prose(exercise.hints[step])
+        self.next_hint(self.current(number)[1])
 
     def show(self, number: int | None = None) -> None:
         """The solution, once the learner has tried."""
-        _, exercise, _ = self.current(number)
+        exercise = self.current(number)[1]
         with changing(self.folder) as progress:
             progress.note_shown(exercise, "regard learn --check, or regard learn --hint")
         self.screen.heading(f"A solution of {exercise.function}")
-        self.screen.code(exercise.solution.strip("\n"))
+        self.screen.code(exercise.solution)
         self.screen.note("That it was shown is noted in your progress.")
-
-    def watch(self, number: int | None = None) -> None:
-        """Checks a file each time it is saved, until Ctrl-C."""
-        needs("learn --watch", "learn", "watchfiles")
-        from watchfiles import watch
-
-        *_, path = self.current(number)
-        self.screen.note(f"Waiting for {path.name} to be saved. Ctrl-C ends it.")
-        with contextlib.suppress(KeyboardInterrupt):
-            for changes in watch(self.folder, debounce=100, step=20, raise_interrupt=True):
-                for name in saved(changes, files(self.chapters)):
-                    self.check_file(name)
-                    self.screen.note("Waiting for the next save. Ctrl-C ends it.")
 
     def serve(self, number: int | None, port: int, open_browser: bool) -> None:
         """The course in the browser, until Ctrl-C; its address is printed before the server starts.
@@ -134,27 +113,16 @@ class Course(Lesson):
 
     def ask(self, question: str) -> None:
         """Notes a learner's own question, with the place where it arose."""
-        progress = read(self.folder)
-        place = "at the beginning of the course"
-        if progress.current is not None:
-            chapter = chapter_of(self.chapters, progress.current)
-            place = place_in(chapter, progress.place.get(str(chapter.number), ""))
-        path = add_note(self.folder, question, place)
+        chapter = self.chapter(None)
+        place = read(self.folder).place.get(str(chapter.number), "")
+        path = add_note(self.folder, question, place_in(chapter, place))
         self.screen.right(f"Noted in {path}.")
 
     def fast(self, number: int | None) -> None:
-        """One file with all exercises of a chapter."""
-        chapter = self.chapter(number)
-        if not chapter.exercises:
-            fix = "regard learn --list shows the chapters"
-            raise refuse("learn", "the chapter has no exercise", f"chapter {chapter.number}", "one with exercises", fix)
-        path = combined(self.folder, chapter)
-        self.screen.heading(f"Chapter {chapter.number}: {chapter.title}, all exercises in one file")
-        for exercise in chapter.exercises:
-            if not exercise.tests_of:
-                self.screen.prose(f"**{exercise.function}**: {exercise.task}")
-        lesson = f"The lesson: {self.command} {chapter.number}"
-        self.screen.note(f"Write them in {path}, then: regard learn --check {path}. {lesson}")
+        """Writes the files of all exercises of a chapter, for those who know."""
+        for exercise in self.chapter(number).exercises:
+            self.task(exercise, starts(self.folder, exercise))
+        self.screen.note("To check one of these files: regard learn --check FILE")
 
     def reset(self, number: int) -> None:
         """Begins a chapter anew."""

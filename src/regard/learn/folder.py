@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..common.errors import refuse
 from .chapter import Chapter, Exercise, files
 
 USUAL = Path("attention-course")  # the folder, if none is named
-CELL = "# %% "  # begins a cell of such a file, as in editors that run cells
 
 
 @contextlib.contextmanager
@@ -29,26 +27,6 @@ def writing(folder: Path) -> Iterator[None]:
 def starts(folder: Path, exercise: Exercise) -> Path:
     """The learner's file of an exercise, written if there is none."""
     return _new(folder / exercise.file_name, exercise.start)
-
-
-def combined(folder: Path, chapter: Chapter) -> Path:
-    """One file with all exercises of a chapter, for those who know, written if there is none."""
-    return _new(folder / chapter.fast_file, starts_of_all(chapter))
-
-
-def starts_of_all(chapter: Chapter) -> str:
-    """What such a file holds at first: each exercise in a cell of its own."""
-    parts = [f"{CELL}{each.name}\n{each.start.rstrip()}\n" for each in chapter.exercises if not each.tests_of]
-    return "\n\n".join(parts)
-
-
-def until_cell_ends(code: str, exercise: str) -> str:
-    """The code of a file up to the end of the cell of an exercise; all of it if the file has no such cell.
-
-    Later exercises may define a function of the same name, or import the one of this exercise.
-    """
-    until = re.search(rf"^{CELL} *{exercise} *$.*?(?=^{CELL}|\Z)", code, re.M | re.S)
-    return code[: until.end()] if until else code
 
 
 def _new(path: Path, text: str) -> Path:
@@ -87,11 +65,3 @@ def add_note(folder: Path, text: str, place: str) -> Path:
         with open(path, "a", encoding="utf-8") as file:
             file.write(f"{head}\n## {text.strip()}\n\n{place}, {time.strftime('%Y-%m-%d')}\n")
     return path
-
-
-def saved(changes: Iterable[tuple[object, str]], known: Container[str]) -> Iterator[Path]:
-    """The learner's files among those that changed and still exist."""
-    for name in sorted({name for _, name in changes}):
-        path = Path(name)
-        if path.name in known and path.is_file():
-            yield path

@@ -43,7 +43,8 @@ def _proved(chapter: Chapter, part: Part) -> list[Found]:
 
 
 def _part(chapter: Chapter, part: Part) -> Iterator[Found]:
-    if installed(getattr(part, "needs", "")):
+    if missing := installed(getattr(part, "needs", "")):
+        yield f"{part.name} is not run: {missing}", ""
         return
     match part:
         case Text():
@@ -131,12 +132,11 @@ def main() -> None:
     failed = False
     read = [read_chapter(Path(path)) for path in sys.argv[1:]] or chapters()
     parts = [(chapter, part) for chapter in read for part in chapter.parts]
+    stems = [chapter.path.stem for chapter, _ in parts]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for (chapter, part), found in zip(parts, pool.map(_proved, *zip(*parts))):
-            if missing := installed(getattr(part, "needs", "")):
-                print(f"skip   {chapter.path.stem}  {part.name}: {missing}", flush=True)
+        for stem, found in zip(stems, pool.map(_proved, *zip(*parts))):
             for what, wrong in found:
-                print(f"{'FAILS' if wrong else 'ok':5}  {chapter.path.stem}  {what}{': ' + wrong if wrong else ''}")
+                print(f"{'FAILS' if wrong else 'ok':5}  {stem}  {what}{': ' + wrong if wrong else ''}")
                 failed = failed or bool(wrong)
             sys.stdout.flush()
     sys.exit(failed)

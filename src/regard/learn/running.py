@@ -56,12 +56,14 @@ def runnable(chapter: Chapter) -> Iterator[Program]:
                 yield part
 
 
-def run(block: Program) -> Recorded:
-    """Runs one block. Raises Refused if the data of a visual are not what its kind draws."""
+def run(block: Program, typed: str = "") -> Recorded:
+    """Runs one block. typed: what its `input` returns. Raises Refused if the data of a visual are not what its kind
+    draws.
+    """
     missing = installed(block.needs)
     if missing:
         return Recorded(missing=missing)
-    names, text = execute(block)
+    names, text = execute(block, typed)
     match block:
         case Visual():
             return Recorded(data=given(block.kind, names))
@@ -82,9 +84,9 @@ def record(chapters: Sequence[Chapter]) -> list[Results]:
         return [{block.name: each for block, each in zip(own, found)} for own in blocks]
 
 
-def execute(block: Program) -> tuple[dict[str, Any], str]:
-    """The variables that the code of a block leaves, and what it printed."""
-    names: dict[str, Any] = {"__name__": block.name}
+def execute(block: Program, typed: str = "") -> tuple[dict[str, Any], str]:
+    """The variables that the code of a block leaves, and what it printed. typed: what its `input` returns"""
+    names: dict[str, Any] = {"__name__": block.name, "input": lambda asks: typed}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         executed(block.code, f"<{block.name}>", names)

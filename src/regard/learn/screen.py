@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import time
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +19,8 @@ from .checking.problem import Checked, message
 
 WIDTH = 88  # columns of prose, at most; lines of code may be longer
 INDENT = (0, 0, 0, 4)
+BAR = 20  # columns of the bar that shows how much of a chapter is done
+MOMENT = 0.3  # seconds
 
 
 class Stopped(Exception):
@@ -23,11 +28,17 @@ class Stopped(Exception):
 
 
 class Screen:
-    """Shows a lesson on a console, and reads answers from the keyboard or a pipe."""
+    """Shows a lesson on a console, and reads answers from the keyboard or a pipe.
+
+    done: how much of the chapter is done, from 0 to 1 · interactive: whether a person reads and types
+    """
+
+    done = 0.0
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.width = min(console.width, WIDTH)
+        self.interactive = sys.stdin.isatty() and sys.stdout.isatty()
 
     def heading(self, text: str) -> None:
         self.console.print()
@@ -87,9 +98,17 @@ class Screen:
 
     def pause(self) -> None:
         """Waits for Enter in a terminal; a pipe or a file goes on."""
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            self.console.print(Text("Press Enter to continue.", "dim"), end="")
+        if self.interactive:
+            full = round(BAR * self.done)
+            self.console.print(Text(f"{'━' * full}{'─' * (BAR - full)} Press Enter to continue.", "dim"), end="")
             self._line()
+
+    def line_soon(self) -> str | None:
+        """A line, if one is typed within a moment; None otherwise, and where only a pipe could be read."""
+        if self.interactive and os.name == "posix":
+            return self._line() if select.select([sys.stdin], [], [], MOMENT)[0] else None
+        time.sleep(MOMENT)
+        return None
 
     def _line(self) -> str:
         try:

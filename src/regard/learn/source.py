@@ -23,7 +23,15 @@ from .forms import FORMS
 CHAPTERS = Path(__file__).parent / "chapters"
 WHERE = "chapter"
 REQUIRED = {"file": str, "function": str, "task": str, "hints": list}  # fields of an exercise
-OPTIONAL = {"minutes": int, "shape": str, "computes": str, "mistakes": list, "tests_of": str, "conform": int}
+OPTIONAL = {
+    "minutes": int,
+    "difficulty": str,
+    "shape": str,
+    "computes": str,
+    "mistakes": list,
+    "tests_of": str,
+    "conform": int,
+}
 COMPUTED = ("scores", "weights", "out", "allowed", "lse")
 ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
 TYPES = {"str": "a text", "list": "a list"}
@@ -77,7 +85,7 @@ def read_chapter(path: Path) -> Chapter:
 
 @functools.lru_cache(64)
 def _chapter(path: Path, text: str) -> Chapter:
-    """A chapter from its text; read once in a process that goes on, as with --watch."""
+    """A chapter from its text; read once in a process that goes on, as with --serve."""
     return _Reader(path).chapter(text)
 
 
@@ -93,7 +101,7 @@ class _Reader:
         fields, body, first = head(text, self.problems)
         self.number = fields["number"]
         parts = self._parts(list(blocks(body, first, self.problems)))
-        sittings = 1 + sum(isinstance(part, Text) and part.after_break for part in parts)
+        sittings = 1 + sum(isinstance(part, Text) and part.after_break != "" for part in parts)
         if fields["minutes"] and len(fields["minutes"]) != sittings:
             what, fix = f"minutes has {len(fields['minutes'])} numbers", "a number for each part between breaks"
             self.problem(1, what, f"{sittings}: there are {sittings - 1} breaks", fix)
@@ -143,7 +151,7 @@ class _Reader:
             seen.add(part.name)
 
     def _reveal(self, block: Block) -> Reveal:
-        return Reveal(block.name, block.line, self.number, block.text, block.needs)
+        return Reveal(block.name, block.line, self.number, block.text, block.needs, block.rest == "folded")
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 

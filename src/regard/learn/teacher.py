@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +21,6 @@ from ..common.text.units import counted
 from .chapter import Chapter, Exercise, files
 from .checking.check import checked
 from .checking.problem import Problem
-from .folder import starts_of_all
 from .progress import NAME, Predictions, Progress, predictions, read
 from .running import installed
 
@@ -95,16 +95,16 @@ def grades(
         for grade in pool.map(_grade, *zip(*every)):
             found.append(grade)
             update(len(found))
-    count = len(every) // len(folders)
+    count, graded = len(every) // len(folders), iter(found)
     return [
         Learner(
             name,
             folder,
-            tuple(found[at * count : (at + 1) * count]),
+            tuple(islice(graded, count)),
             tuple(predictions(progress, chapter) for chapter in chapters),
             problem,
         )
-        for at, (name, folder, (progress, problem)) in enumerate(zip(_names(folders), folders, notes))
+        for name, folder, (progress, problem) in zip(_names(folders), folders, notes)
     ]
 
 
@@ -129,34 +129,30 @@ def _strange(folder: Path, known: Collection[str]) -> str:
     below = sorted({path.parent.name for path in folder.glob(f"*/{FILES}")})
     if not below:
         return "no file of the course is in this folder"
-    others = f" and {len(below) - 1} more" if len(below) > 1 else ""
-    return f"no file of the course is in this folder; there are some in {folder / below[0]}{others}"
+    return f"no file of the course is in this folder; there are some in {', '.join(below)}"
 
 
 def _grade(folder: Path, progress: Progress, chapter: Chapter, exercise: Exercise) -> Grade:
     noted = progress.exercise(exercise.key)
     begun = Grade(chapter.number, exercise.name, tries=noted["tries"], hints=noted["hints"], shown=noted["shown"])
-    best = begun
-    for path, start in _files(folder, chapter, exercise):
-        try:
-            code = path.read_bytes()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            return replace(begun, result=WRONG, problem=f"{path.name} cannot be read: {error.strerror}")
-        if code.split() == start.encode().split():
-            continue
-        if installed(exercise.needs):
-            return replace(begun, result=NOT_CHECKED, problem=f"it needs {installed(exercise.needs)}")
-        problem = _checked(chapter, exercise, path)
-        if problem is None:
-            copied = not begun.shown and _same_code(code, exercise.solution)
-            return replace(begun, result=PASSED, is_solution=copied)
-        if problem.kind == "chapter":
-            return replace(begun, result=NOT_CHECKED, problem=problem.what)
-        if best is begun:
-            best = replace(begun, result=WRONG, mistakes=problem.mistakes, problem=problem.what)
-    return best
+    path = folder / exercise.file_name
+    try:
+        code = path.read_bytes()
+    except FileNotFoundError:
+        return begun
+    except OSError as error:
+        return replace(begun, result=WRONG, problem=f"{path.name} cannot be read: {error.strerror}")
+    if code.split() == exercise.start.encode().split():
+        return begun
+    if installed(exercise.needs):
+        return replace(begun, result=NOT_CHECKED, problem=f"it needs {installed(exercise.needs)}")
+    problem = _checked(chapter, exercise, path)
+    if problem is None:
+        copied = not begun.shown and _same_code(code, exercise.solution)
+        return replace(begun, result=PASSED, is_solution=copied)
+    if problem.kind == "chapter":
+        return replace(begun, result=NOT_CHECKED, problem=problem.what)
+    return replace(begun, result=WRONG, mistakes=problem.mistakes, problem=problem.what)
 
 
 def _checked(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None:
@@ -173,14 +169,6 @@ def _checked(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None
             return checked(chapter, exercise, copies / path.name, copies).problem
         except Refused as refused:  # this system cannot check
             return Problem("chapter", "; ".join(reason.what for reason in refused.reasons))
-
-
-def _files(folder: Path, chapter: Chapter, exercise: Exercise) -> list[tuple[Path, str]]:
-    """Where an exercise may be solved, and what the file holds at first: its own, and the one of `--fast`."""
-    own = [(folder / exercise.file_name, exercise.start)]
-    if exercise.tests_of:
-        return own
-    return [*own, (folder / chapter.fast_file, starts_of_all(chapter))]
 
 
 def _same_code(code: bytes, solution: str) -> bool:

@@ -332,7 +332,7 @@ def test_a_folder_that_is_removed_is_begun_anew(here, client, folder):
     assert client.ask("03-scores.html")[0] == 200
     assert client.post("answer", key="3/size", given="8")["right"]
     client.post("start", "scores")
-    time.sleep(serving_checks.PATIENCE / 500)  # twice: the watch has noticed
+    time.sleep(5 * serving_checks.GLANCE)  # it has been noticed
     save(folder, RIGHT)
     assert client.result(KEY)["right"]
     assert read(folder).answers["3/size"]["right"]

@@ -6,14 +6,12 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...common.errors import Refused, refuse
 from ...sandbox.child import Child, Lost
 from ...sandbox.foreign import last_lines
 from ..chapter import Chapter, Exercise
-from ..folder import until_cell_ends
 from .problem import Checked, Problem
 
 OPENING = 60.0  # seconds: importing torch takes most of them
@@ -154,17 +152,11 @@ def _conforming(exercise: Exercise, path: Path) -> Problem | None:
     """Whether a function passes `regard conform` to the level of the exercise."""
     from ... import conformance
 
-    code = path.read_text(encoding="utf-8")
-    with TemporaryDirectory(prefix="regard-") as name:
-        alone = Path(name) / path.name
-        if (part := until_cell_ends(code, exercise.name)) != code:
-            alone.write_text(part, encoding="utf-8")
-            path = alone
-        try:
-            report = conformance.conform(f"{path.resolve()}:{exercise.function}", level=exercise.conform or 0)
-        except Refused as refused:
-            reason = refused.reasons[0]
-            return Problem("runs", reason.what, (reason.given, f"expected: {reason.expected}", f"fix: {reason.fix}"))
+    try:
+        report = conformance.conform(f"{path.resolve()}:{exercise.function}", level=exercise.conform or 0)
+    except Refused as refused:
+        reason = refused.reasons[0]
+        return Problem("runs", reason.what, (reason.given, f"expected: {reason.expected}", f"fix: {reason.fix}"))
     if report.right:
         return None
     first = report.findings[0]

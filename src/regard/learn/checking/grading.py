@@ -28,7 +28,6 @@ import numpy as np
 from ...common.errors import did_you_mean
 from ...sandbox.foreign import one_line, said
 from ..chapter import Exercise
-from ..folder import until_cell_ends
 from ..running import executed
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single
 from .problem import Problem
@@ -161,7 +160,6 @@ class Grading:
         if "\0" in code:
             what = f"{self.path.name} is not a text in UTF-8; save it with this encoding"
             return {}, self.problem("runs", what)
-        code = until_cell_ends(code, self.exercise.name)
         module = sys.modules[MODULE] = ModuleType(MODULE)  # dataclasses look their module up
         names = vars(module)
         names["__file__"] = str(self.path)

@@ -6,7 +6,7 @@ import html
 from typing import Any
 
 from ...common.web.visuals.kinds import plain
-from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from ..forms import FORMS, code_lines, right_answer
 from ..running import Recorded, Results
 from .prose import code, inline, prose
@@ -18,9 +18,14 @@ BUTTONS = (
 )
 
 
-def body(chapter: Chapter, results: Results) -> str:
-    """The elements of all parts. results: what was recorded; nothing where the server runs the code on request"""
-    return "\n".join(_part(part, results) for part in chapter.parts)
+def body(chapter: Chapter, results: Results, following: str) -> str:
+    """The elements of all parts.
+
+    results: what was recorded; nothing where the server runs the code on request · following: a link to where the short
+    path goes on, shown where it leaves the chapter
+    """
+    deeper = f'<p class="deeper">The short path goes on with {following}. Deeper into this chapter:</p>\n'
+    return "\n".join(deeper * (part is chapter.deeper) + _part(part, results) for part in chapter.parts)
 
 
 def data(chapter: Chapter, results: Results) -> dict[str, Any]:
@@ -63,9 +68,12 @@ def _part(part: Part, results: Results) -> str:
     return f'<section class="part {kind}" id="{part.name}">\n{inner}\n</section>'
 
 
-def code_and_output(block: Program, found: Recorded) -> str:
+def code_and_output(block: Reveal, found: Recorded) -> str:
     """Code, and what it printed."""
-    return f"{code(block.code.strip())}\n{printed(found)}"
+    shown = code(block.shown.strip())
+    if block.folded:
+        shown = f"<details><summary>The program</summary>{shown}</details>"
+    return f"{shown}\n{printed(found)}"
 
 
 def printed(found: Recorded) -> str:
@@ -168,7 +176,7 @@ def _exercise(exercise: Exercise) -> str:
     after = f'<div class="after">{prose(exercise.after)}</div>' if exercise.after else ""
     return (
         f'<h3 id="{exercise.name}-title">Exercise: <code>{html.escape(exercise.function)}</code> '
-        f"<small>about {exercise.minutes} minutes</small></h3>\n{prose(exercise.task)}\n"
+        f"<small>{exercise.difficulty}, about {exercise.minutes} minutes</small></h3>\n{prose(exercise.task)}\n"
         f'<p class="file">Write it in <code>{html.escape(file)}</code>.</p>\n'
         f'<details class="start"><summary>What the file holds at first</summary>{code(exercise.start.strip())}'
         "</details>\n"

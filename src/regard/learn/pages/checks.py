@@ -14,17 +14,15 @@ from ...common.errors import Refused
 from ..chapter import Chapter, Exercise, files
 from ..checking.check import Checker
 from ..checking.problem import Message, message
-from ..folder import saved
 from ..progress import NAME, changing
 
-GLANCE = 0.3  # seconds until a folder that is gone is searched for again
-PATIENCE = 1000  # milliseconds after which a silent folder is looked at: it may be another one now
+GLANCE = 0.2  # seconds between two looks at the folder
 
 Entry = tuple[Chapter, Exercise, Path]
 
 
 class Checks:
-    """The checks of one learner's folder, in two threads: one waits for saves, the other checks.
+    """The checks of one learner's folder, in a thread that waits for saves.
 
     version: grows with everything that a page shows · results: by "chapter/name", as types of JSON
     """
@@ -38,18 +36,13 @@ class Checks:
         self._checker: Checker | None = None
         self._change = threading.Condition()
         self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=each, name=f"regard {each.__name__}", daemon=True)
-            for each in (self._watch, self._check_all)
-        ]
 
     def start(self) -> None:
         """Begins to wait for saves."""
-        for thread in self._threads:
-            thread.start()
+        threading.Thread(target=self._watch, name="regard checks", daemon=True).start()
 
     def close(self) -> None:
-        """Ends both threads, and a check that runs."""
+        """Ends the thread, and a check that runs."""
         self._over.set()
         with self._change:
             child = self._checker.child if self._checker else None
@@ -66,7 +59,7 @@ class Checks:
     def state(self) -> dict[str, Any]:
         """What a page shows, as types of JSON."""
         with self._change:
-            checking = [*([self._checking] if self._checking else []), *self._waiting]
+            checking = [*filter(None, [self._checking]), *self._waiting]
             return {"version": self.version, "results": dict(self.results), "checking": checking}
 
     def wait(self, known: int, seconds: float) -> None:
@@ -82,32 +75,20 @@ class Checks:
     # ---- saves -------------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Waits for saves. The folder may be removed, and written anew; then that one is watched."""
-        from watchfiles import watch
-
-        while not self._over.is_set():
-            here = _identity(self.folder)
-            if here is None:
-                self._over.wait(GLANCE)
-                continue
-            with suppress(OSError):  # it is removed just now
-                for changes in watch(
-                    self.folder,
-                    watch_filter=None,
-                    debounce=100,
-                    step=20,
-                    stop_event=self._over,
-                    rust_timeout=PATIENCE,
-                    yield_on_timeout=True,
-                    recursive=False,
-                ):
-                    for path in saved(changes, self.known):
-                        self._saved(path)
-                    if any(Path(name).name == NAME for _, name in changes):
-                        self._tell()
-                    # A new folder may have the number of the one that was removed.
-                    if _identity(self.folder) != here or any(Path(name) == self.folder for _, name in changes):
-                        break
+        """Looks again and again which files are others than before, and checks them. The folder may be removed, and
+        written anew.
+        """
+        before = _stamps(self.folder)
+        while not self._over.wait(GLANCE):
+            now = _stamps(self.folder)
+            for name in sorted(name for name, _ in now - before):
+                if name in self.known:
+                    self._saved(self.folder / name)
+                if name == NAME:
+                    self._tell()
+            before = now
+            if self._waiting:
+                self._check_next()
 
     def _saved(self, path: Path) -> None:
         """Checks what a file is for, unless nothing has been written in it so far."""
@@ -115,28 +96,24 @@ class Checks:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return
-        for chapter, exercise in self.known[path.name]:
-            if text != exercise.start:
-                self.check(chapter, exercise, path)
+        chapter, exercise = self.known[path.name]
+        if text != exercise.start:
+            self.check(chapter, exercise, path)
 
     # ---- checks ------------------------------------------------------------------------------------------------------
 
-    def _check_all(self) -> None:
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: self._waiting or self._over.is_set())
-                if self._over.is_set():
-                    return
-                self._checking = next(iter(self._waiting))
-                chapter, exercise, path = self._waiting.pop(self._checking)
-                checker = self._checker = Checker(chapter, exercise)
-            self._tell()
-            found = self._checked(checker, path)
-            with self._change:
-                if found is not None:
-                    self.results[self._checking] = found
-                self._checking, self._checker = "", None
-            self._tell()
+    def _check_next(self) -> None:
+        with self._change:
+            self._checking = next(iter(self._waiting))
+            chapter, exercise, path = self._waiting.pop(self._checking)
+            checker = self._checker = Checker(chapter, exercise)
+        self._tell()
+        found = self._checked(checker, path)
+        with self._change:
+            if found is not None:
+                self.results[self._checking] = found
+            self._checking, self._checker = "", None
+        self._tell()
 
     def _checked(self, checker: Checker, path: Path) -> dict[str, Any] | None:
         """The result of a check as types of JSON; None if the server ends meanwhile."""
@@ -159,12 +136,14 @@ class Checks:
         return asdict(found) | {"unnoted": unnoted}
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(folder)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+def _stamps(folder: Path) -> set[tuple[str, tuple[int, int, int]]]:
+    """The name of each file, and what a save changes."""
+    found = set()
+    with suppress(OSError):  # it is removed just now
+        for each in os.scandir(folder):
+            of = each.stat()
+            found.add((each.name, (of.st_ino, of.st_size, of.st_mtime_ns)))
+    return found
 
 
 def _because(refused: Refused) -> str:

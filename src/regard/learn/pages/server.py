@@ -33,7 +33,7 @@ LONGEST = 1 << 16  # bytes of a request
 WAITING = 100  # pages that wait for changes at once, each in a thread; one that has left is waited for, too
 WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case
 HERE = "the learner's data"  # marks where these come in a page
-PACKAGES = ("markdown_it", "pygments", "starlette", "uvicorn", "watchfiles")
+PACKAGES = ("markdown_it", "pygments", "starlette", "uvicorn")
 
 
 class CourseServer(LocalServer):

@@ -68,7 +68,7 @@ FILES = {"course.js": _script, "course.css": _style}  # what every page of a sit
 def contents(chapters: Sequence[Chapter]) -> str:
     """The list of chapters; the script fills in the progress."""
     rows = "\n".join(
-        f'<li data-chapter="{each.number}" data-questions="{len(each.questions)}" '
+        f'<li data-chapter="{each.number}" data-short="{bool(each.deeper)}" data-questions="{len(each.questions)}" '
         f'data-exercises="{len(each.exercises)}">'
         f'<a href="{each.path.stem}.html">{each.number}. {html.escape(each.title)}</a> '
         f'<span class="soft">{each.time} minutes</span> <span class="done"></span></li>'
@@ -76,8 +76,8 @@ def contents(chapters: Sequence[Chapter]) -> str:
     )
     return (
         "<h1>Self-attention: a course</h1>\n"
-        "<p>From the dot product to an attention of your own: predict, see, write, and be checked. "
-        "A + between minutes is a good place for a break.</p>\n"
+        "<p>From a look-up to an attention of your own: predict, see, write, and be checked. The short path takes the "
+        "first part of the chapters in bold, about an hour. A + between minutes is a good place for a break.</p>\n"
         f'<ol class="contents">{rows}</ol>'
     )
 
@@ -120,10 +120,12 @@ def chapter_page(
     after = chapters[at + 1] if at + 1 < len(chapters) else None
     earlier = returning(chapter, chapters)
     questions = "\n".join(map(again, earlier))
+    short = next((each for each in chapters[at + 1 :] if each.deeper), chapters[0])
+    onward = f'<a href="{name_of(short)}">{short.number}. {html.escape(short.title)}</a>'
     turn = _turn(before, after, "Next chapter")
     main = (
         f"<h1>{chapter.number}. {html.escape(chapter.title)}</h1>\n"
-        f'<p class="soft">About {chapter.time} minutes.</p>\n{questions}\n{body(chapter, results)}\n{turn}'
+        f'<p class="soft">About {chapter.time} minutes.</p>\n{questions}\n{body(chapter, results, onward)}\n{turn}'
     )
     come_back = {each.key: question_data(each) for each in earlier}
     following = None if after is None else after.number

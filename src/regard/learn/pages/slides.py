@@ -107,7 +107,7 @@ def slides(chapter: Chapter, results: Results) -> Iterator[Slide]:
         slide.notes = said + slide.notes
         said = formulas = ""
         yield slide
-    yield Slide("The end", chapter.title, _contents(chapter), notes=said)
+    yield Slide("The end", chapter.title, "", notes=said)
 
 
 def _question(question: Question, found: Recorded) -> Slide:
@@ -132,12 +132,6 @@ def _claim(claim: Claim, found: Recorded) -> Slide:
         f"<blockquote>{prose(claim.statement)}</blockquote>{source}",
         [f"{code(claim.program)}\n{printed(found)}", outcome],
     )
-
-
-def _contents(chapter: Chapter) -> str:
-    """The sections of a chapter, for its last slide."""
-    titles = [title for part in chapter.parts if isinstance(part, Text) for title in HEADING.findall(part.text)]
-    return "<ul>" + "".join(f"<li>{inline(each)}</li>" for each in titles) + "</ul>"
 
 
 def _slide(slide: Slide, number: int, count: int) -> str:

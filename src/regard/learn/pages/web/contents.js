@@ -2,7 +2,7 @@
 
 function setUpContents() {
   const list = document.querySelector(".contents");
-  const next = make("p", { className: "continue" }, make("a", { href: list.querySelector("a").getAttribute("href") }, "Begin"));
+  const next = make("p", { className: "continue" }, make("a", { href: (list.querySelector('[data-short="True"] a') ?? list.querySelector("a")).getAttribute("href") }, "Begin"));
   list.before(next);
   const own = make("p", { className: "own" });
   if (page.served) own.append("Your files are in ", make("code", { className: "path" }, page.learner.folder), ", your questions in notes.md beside them.");
