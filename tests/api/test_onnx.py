@@ -19,42 +19,51 @@ DOCUMENTS = torch.arange(40) // 4
 OPEN = torch.export.Dim.DYNAMIC
 NEVER = -float("inf")
 
-# Each call gets (q, k, v, ids): ids (B, K) are the documents, a tensor of the program.
-CALLS = {
-    "plain": lambda *qkv, ids: rg.attention(*qkv),
+# Each rule gets ids (B, K), the documents, a tensor of the program.
+RULES = {
+    "plain": lambda ids: {},
+    "scale below 0": lambda ids: {"scale": -0.4},
+    "scale 0": lambda ids: {"scale": 0.0},
+    "alibi": lambda ids: {"mask": rg.window(3), "score": rg.alibi(SLOPES)},
+    "softcap": lambda ids: {"mask": rg.causal(), "score": rg.softcap(1.5), "scale": 0.7},
+    "capped, then biased": lambda ids: {"score": rg.alibi(SLOPES, 2 * rg.softcap(1.5))},
+    "captured": lambda ids: {"mask": rg.documents(DOCUMENTS) & rg.causal()},
+    "documents": lambda ids: {"mask": rg.documents(ids)},
+    "padding": lambda ids: {"mask": rg.padding(ids > 0)},
+    "tokenizer's padding": lambda ids: {"mask": rg.padding((ids > 0).long())},
+    "lengths": lambda ids: {"mask": rg.lengths(ids.sum(1) % 5 + 1)},
+    "callables": lambda ids: {
+        "mask": lambda b, h, i, j: ids[b, i] >= ids[b, j],
+        "score": lambda s, b, h, i, j: s / 3 - SLOPES[h] * ids[b, j],
+    },
+    "counted from the end": lambda ids: {
+        "mask": lambda b, h, i, j: (ids[b, i] >= ids[b, j - 2]) | torch.isin(j, torch.tensor([1, 3])),
+        "score": lambda s, b, h, i, j: s + DISTANCES[h, i - j],
+    },
+    "booleans": lambda ids: {"mask": (ids > 0)[:, None, None]},
+    "numbers": lambda ids: {"score": ids[:, None, None].sin()},
+    "relative": lambda ids: {"score": rg.relative(DISTANCES)},
+    "masked by the score": lambda ids: {
+        "score": rg.where(rg.key <= rg.query, -rg.score, NEVER) + rg.where(rg.key > 0, 0.0, 1.0)
+    },
+    "sinks": lambda ids: {"sinks": SINKS},
+    "sinks of masked rows": lambda ids: {"mask": rg.key < rg.query - 5, "sinks": SINKS[:, 0]},
+    "rows without keys": lambda ids: {"mask": rg.key < rg.query - 5, "score": rg.alibi(H)},
+    "a start": lambda ids: {"mask": rg.causal(), "query_start": 1},
+    "starts": lambda ids: {"mask": rg.causal(), "query_start": ids[:, 1]},
+    "a part of a call": lambda ids: {"score": rg.score - rg.head * rg.key, "head_start": 3},
+}
+
+
+def attended(rules):
+    """The call with these rules."""
+    return lambda q, k, v, ids: rg.attention(q, k, v, **rules(ids))
+
+
+CALLS = {name: attended(rules) for name, rules in RULES.items()} | {
     "no batch": lambda q, k, v, ids: rg.attention(q[0], k[0], v[0], mask=rg.causal()),
     "square": lambda q, k, v, ids: rg.attention(k, k, v, mask=rg.causal()),
-    "scale below 0": lambda *qkv, ids: rg.attention(*qkv, scale=-0.4),
-    "scale 0": lambda *qkv, ids: rg.attention(*qkv, scale=0.0),
-    "alibi": lambda *qkv, ids: rg.attention(*qkv, mask=rg.window(3), score=rg.alibi(SLOPES)),
-    "softcap": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), score=rg.softcap(1.5), scale=0.7),
-    "capped, then biased": lambda *qkv, ids: rg.attention(*qkv, score=rg.alibi(SLOPES, 2 * rg.softcap(1.5))),
-    "captured": lambda *qkv, ids: rg.attention(*qkv, mask=rg.documents(DOCUMENTS) & rg.causal()),
-    "documents": lambda *qkv, ids: rg.attention(*qkv, mask=rg.documents(ids)),
-    "padding": lambda *qkv, ids: rg.attention(*qkv, mask=rg.padding(ids > 0)),
-    "tokenizer's padding": lambda *qkv, ids: rg.attention(*qkv, mask=rg.padding((ids > 0).long())),
-    "lengths": lambda *qkv, ids: rg.attention(*qkv, mask=rg.lengths(ids.sum(1) % 5 + 1)),
     "sizes": lambda q, k, v, ids: rg.attention(q, k, v, mask=rg.window(k.shape[2] // 2)),
-    "callables": lambda *qkv, ids: rg.attention(
-        *qkv, mask=lambda b, h, i, j: ids[b, i] >= ids[b, j], score=lambda s, b, h, i, j: s / 3 - SLOPES[h] * ids[b, j]
-    ),
-    "counted from the end": lambda *qkv, ids: rg.attention(
-        *qkv,
-        mask=lambda b, h, i, j: (ids[b, i] >= ids[b, j - 2]) | torch.isin(j, torch.tensor([1, 3])),
-        score=lambda s, b, h, i, j: s + DISTANCES[h, i - j],
-    ),
-    "booleans": lambda *qkv, ids: rg.attention(*qkv, mask=(ids > 0)[:, None, None]),
-    "numbers": lambda *qkv, ids: rg.attention(*qkv, score=ids[:, None, None].sin()),
-    "relative": lambda *qkv, ids: rg.attention(*qkv, score=rg.relative(DISTANCES)),
-    "masked by the score": lambda *qkv, ids: rg.attention(
-        *qkv, score=rg.where(rg.key <= rg.query, -rg.score, NEVER) + rg.where(rg.key > 0, 0.0, 1.0)
-    ),
-    "sinks": lambda *qkv, ids: rg.attention(*qkv, sinks=SINKS),
-    "sinks of masked rows": lambda *qkv, ids: rg.attention(*qkv, mask=rg.key < rg.query - 5, sinks=SINKS[:, 0]),
-    "rows without keys": lambda *qkv, ids: rg.attention(*qkv, mask=rg.key < rg.query - 5, score=rg.alibi(H)),
-    "a start": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), query_start=1),
-    "starts": lambda *qkv, ids: rg.attention(*qkv, mask=rg.causal(), query_start=ids[:, 1]),
-    "a part of a call": lambda *qkv, ids: rg.attention(*qkv, score=rg.score - rg.head * rg.key, head_start=3),
     "a layer": lambda q, k, v, ids: LAYER(q[:, 0], mask=rg.documents(ids[:, : q.shape[2]])),
 }
 LAYER = rt.Attention(D, heads=H).eval()
@@ -62,7 +71,7 @@ LAYER = rt.Attention(D, heads=H).eval()
 
 def model(*calls):
     """All calls in one model, because an export takes seconds."""
-    return Wrapped(lambda *given: [call(*given[:3], ids=given[3]) for call in calls])
+    return Wrapped(lambda *given: [call(*given) for call in calls])
 
 
 def given(Q: int, K: int, seed: int = 0):
@@ -93,18 +102,17 @@ def test_the_exported_operator_computes_attention():
     for sizes in ((7, 20), (7, 7)):
         inputs = given(*sizes, seed=1)
         for (name, call), found in zip(CALLS.items(), computed(program, *inputs), strict=True):
-            expected = call(*inputs[:3], ids=inputs[3])
-            torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=2e-6, msg=name)
+            torch.testing.assert_close(torch.from_numpy(found), call(*inputs), rtol=1e-5, atol=2e-6, msg=name)
 
 
 REFUSED = {
-    "cannot compute this score": lambda *qkv, ids: rg.attention(*qkv, score=rg.score**2),
-    "score [*] tensor": lambda *qkv, ids: rg.attention(*qkv, score=rg.gate(ids[:, None, None].float())),
-    "has no lse.*has no dropout.*engine='jit'": lambda *qkv, ids: rg.attention_with_lse(
-        *qkv, dropout=0.1, seed=1, engine="jit"
+    "cannot compute this score": attended(lambda ids: {"score": rg.score**2}),
+    "score [*] tensor": attended(lambda ids: {"score": rg.gate(ids[:, None, None].float())}),
+    "has no lse.*has no dropout.*engine='jit'": lambda q, k, v, ids: rg.attention_with_lse(
+        q, k, v, dropout=0.1, seed=1, engine="jit"
     ),
-    "needs the numbers of a tensor": lambda *qkv, ids: rg.attention(*qkv, mask=rg.global_tokens(ids[0])),
-    "not a mask": lambda *qkv, ids: rg.attention(*qkv, mask=ids.float()[:, None, None]),
+    "needs the numbers of a tensor": attended(lambda ids: {"mask": rg.global_tokens(ids[0])}),
+    "not a mask": attended(lambda ids: {"mask": ids.float()[:, None, None]}),
 }
 
 
