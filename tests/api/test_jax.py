@@ -2,15 +2,13 @@
 
 import functools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import regard as rg
 from tests.support.engines import normal
 from tests.support.refusals import refusing
-
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
 
 B, H, Q, D = 2, 4, 6, 8
 q, k, v = (jnp.asarray(normal(B, heads, Q, D, seed=seed)) for seed, heads in ((0, H), (1, 2), (2, 2)))

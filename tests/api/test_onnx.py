@@ -2,6 +2,8 @@
 
 import warnings
 
+import onnxruntime as runtime
+import onnxscript  # noqa: F401, without which all is skipped
 import pytest
 import torch
 
@@ -9,9 +11,6 @@ import regard as rg
 import regard.torch as rt
 from tests.support.refusals import refusing
 from tests.support.tensors import Wrapped, qkv
-
-pytest.importorskip("onnxscript")
-runtime = pytest.importorskip("onnxruntime")
 
 B, H, D = 2, 4, 8
 SLOPES, SINKS, DISTANCES = torch.rand(H), torch.randn(H, 2), torch.randn(H, 33)
@@ -130,7 +129,8 @@ def test_what_the_operator_cannot_express(words):
 @torch.no_grad()
 def test_a_model_of_transformers():
     """Padding and a learned bias become the operator's mask; the model itself cannot be exported on torch's SDPA."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     from regard.torch.hf import register
 
     register()

@@ -13,7 +13,7 @@ from regard.compat import bert_padding
 from regard.compat import flash_attn as fa
 from tests.support.refusals import refusing
 
-SEEDS = range(12)
+each_seed = pytest.mark.parametrize("seed", range(12))
 
 
 def law(q, k, v, options, number):
@@ -68,7 +68,7 @@ def close(found, exact, dtype=torch.float32):
 @pytest.mark.spread
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed
 def test_one_length(seed, dtype):
     """Outputs and lse, of separate and of packed arrays, contiguous as the library returns them."""
     rng = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def test_one_length(seed, dtype):
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed
 def test_sequences_in_one_axis(seed):
     """Outputs, lse and gradients: sequences of equal and of other lengths in queries and keys, empty ones, rows after
     the last one, pages.
@@ -147,7 +147,7 @@ def test_sequences_in_one_axis(seed):
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_seed
 def test_a_cache(seed):
     """New keys are written at their places, in place, and rows attend to all of their own sequence."""
     rng = np.random.default_rng(200 + seed)

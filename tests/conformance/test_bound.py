@@ -19,6 +19,7 @@ from regard.laws.forward import forward, meaning
 from regard.laws.probes import answer_of, probes
 
 EVERY = tuple(FLOATS)
+every = pytest.mark.parametrize("dtype", EVERY)
 INF, NAN = np.inf, np.nan
 
 
@@ -42,7 +43,7 @@ def stored(result, given):
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("dtype", EVERY)
+@every
 def test_every_legitimate_computation_is_accepted(dtype):
     """Orders and widths of sums, places of the scale, roundings: over random calls, with gradients."""
     for seed, keys in enumerate([4] * 10 + [64] * 10 + [300] * 2, 7000):
@@ -101,7 +102,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("dtype", EVERY)
+@every
 def test_a_small_error_is_rejected_where_it_is_more_than_rounding(name, dtype):
     change, rejected = SMALL[name]
     given = plain(dtype)
@@ -113,7 +114,7 @@ def test_a_small_error_is_rejected_where_it_is_more_than_rounding(name, dtype):
     assert right == (dtype not in rejected)
 
 
-@pytest.mark.parametrize("dtype", EVERY)
+@every
 def test_other_results_are_rejected(dtype):
     """lse in base 2, weights that do not add up to 1, and gradients without δ, without the scale or of one head."""
     given = plain(dtype, sinks=np.zeros(2, np.float32))
@@ -170,7 +171,7 @@ def test_nothing_is_said_of_what_float16_cannot_hold():
     assert np.isfinite(bounds["lse"][:, :, 1:]).all() and np.isfinite(bounds["out"][1, :, 1:]).all()
 
 
-@pytest.mark.parametrize("dtype", EVERY)
+@every
 def test_what_the_dtype_cannot_hold_may_become_0(dtype):
     """Weights below the smallest number, times large values."""
     given = plain(dtype, dout=None, dlse=None)

@@ -50,12 +50,10 @@ def test_a_table_that_changes_is_seen():
     """An array that a rule reads may change between calls of one kind."""
     q, k, v = arrays(0)
     bias = np.zeros((7, 9), np.float32)
-    before = rg.attention(q, k, v, score=rg.bias(bias))
-    bias[:, 0] = 50
-    after = rg.attention(q, k, v, score=rg.bias(bias))
-
-    assert np.allclose(before, rg.attention(q, k, v), atol=1e-6)
-    assert np.allclose(after, v[:, [0, 0, 1, 1], :1], atol=1e-5)
+    for number in (0, 50):
+        bias[:, 0] = number
+        copied = rg.attention(q, k, v, score=rg.bias(bias.copy()))
+        assert np.array_equal(rg.attention(q, k, v, score=rg.bias(bias)), copied)
 
 
 def test_what_takes_the_full_path():

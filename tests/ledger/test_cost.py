@@ -248,13 +248,6 @@ def test_quantized_weights(method):
     assert found.forward == plain.forward and any("stored as" in note for note in found.notes)
 
 
-def test_an_unknown_format_is_said():
-    """No bytes are invented for it."""
-    found = rg.cost(small("llama", quantization_config={"quant_method": "strange"}), tokens=8)
-
-    assert any("strange is not known" in note for note in found.notes)
-
-
 def test_a_model_of_regard():
     """Its attention is noted with its window, in plain torch modules without a configuration of transformers."""
     from regard.models import LanguageModel
@@ -276,11 +269,14 @@ class MyAttention(torch.nn.Linear):
         return super().forward(x).cumsum(1)
 
 
-def test_attention_that_is_not_recognized_is_said():
-    """What is not counted is in the notes."""
-    found = rg.cost(torch.nn.Sequential(MyAttention(8, 8)), tokens=4)
-
-    assert any("no call of attention was recognized" in note for note in found.notes)
+def test_what_is_not_counted_is_said():
+    """The bytes of an unknown format, and attention without a known call."""
+    strange = small("llama", quantization_config={"quant_method": "strange"})
+    for given, said in (
+        (strange, "strange is not known"),
+        (torch.nn.Sequential(MyAttention(8, 8)), "no call of attention was recognized"),
+    ):
+        assert any(said in note for note in rg.cost(given, tokens=8).notes)
 
 
 def test_a_mask_changes_the_work_and_not_the_cache():

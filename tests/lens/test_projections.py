@@ -11,11 +11,12 @@ from regard.lens.recording import products as watched
 from regard.lens.recording.recorded_call import UNKNOWN
 from regard.lens.runs.projections import LayerProjections, Projection, equal, heads_from
 from regard.torch.hf.tiny_models import inputs, tiny_model
+from tests.support.tensors import normal
 
 IDS = {"input_ids": torch.arange(7)[None]}
 SEVERAL = {"input_ids": torch.arange(14).reshape(2, 7)}
-PIXELS = {"pixel_values": torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))}
-ROWS = (torch.randn(1, 7, 32, generator=torch.Generator().manual_seed(1)),)
+PIXELS = {"pixel_values": normal(1, 3, 32, 32)}
+ROWS = (normal(1, 7, 32, seed=1),)
 MODELS = {
     "bert": ("bert", IDS, "qkvo"),
     "bert, written out": ("bert", IDS, "qkvo"),

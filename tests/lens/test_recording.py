@@ -17,6 +17,7 @@ from tests.observe.heads import H, Heads
 from tests.support.hf_models import MODELS, sharpened
 from tests.support.lanes import sweep
 from tests.support.refusals import refusing
+from tests.support.tensors import normal
 
 ALL = MODELS | {
     "gpt2": lambda: tiny_model("gpt2"),
@@ -43,7 +44,7 @@ def built(name, implementation):
 
 def inputs_of(model):
     if model.main_input_name == "pixel_values":
-        return {"pixel_values": torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(6))}
+        return {"pixel_values": normal(2, 3, 32, 32, seed=6)}
     inputs = {"input_ids": IDS, "attention_mask": LEFT}
     return inputs | ({"decoder_input_ids": IDS.flip(1)[:, :5]} if model.config.is_encoder_decoder else {})
 

@@ -71,14 +71,18 @@ OUTER = {
 }
 
 
+def inputs_of(name):
+    """What a model of transformers reads."""
+    return {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if name == "t5" else {})
+
+
 def host(name):
     """A model as a function without arguments, its module, and the path of the output projection of its last layer."""
     torch.manual_seed(0)
     x = torch.randn(2, 9, 16)
     if name in MODELS:
         model = MODELS[name]()
-        more = {"decoder_input_ids": IDS[:, :4]} if name == "t5" else {}
-        return lambda: model(input_ids=IDS, **more).logits, model, OUTER[name]
+        return lambda: model(**inputs_of(name)).logits, model, OUTER[name]
     made = {
         "MultiheadAttention": lambda: nn.MultiheadAttention(16, 4, batch_first=True),
         "TransformerEncoderLayer": lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True),
@@ -229,15 +233,15 @@ def test_left_as_it_was():
 
 
 REFUSALS = {
-    "nothing": (lambda model: rg.what_if(model), "nothing is changed"),
-    "a model": (lambda model: rg.what_if(3, output=0), "not a model"),
-    "a layer": (lambda model: rg.what_if(model, layer=7, output=0), "no attention call was changed"),
-    "a head": (lambda model: rg.what_if(model, head=4, output=0), "no such head"),
-    "a head by name": (lambda model: rg.what_if(model, head="a", output=0), "head is not a number"),
-    "a size": (lambda model: rg.what_if(model, output=torch.ones(3, 3)), "output does not fit the layer"),
-    "q": (lambda model: rg.what_if(model, q=0), "q of handwritten attention"),
-    "sinks": (lambda model: rg.what_if(model, sinks=0), "sinks of handwritten attention"),
-    "heads unknown": (lambda model: rg.what_if(model, head=0, output=0), "heads and batch in one axis of 8"),
+    "nothing": ({}, "nothing is changed"),
+    "a model": ({"model": 3, "output": 0}, "not a model"),
+    "a layer": ({"layer": 7, "output": 0}, "no attention call was changed"),
+    "a head": ({"head": 4, "output": 0}, "no such head"),
+    "a head by name": ({"head": "a", "output": 0}, "head is not a number"),
+    "a size": ({"output": torch.ones(3, 3)}, "output does not fit the layer"),
+    "q": ({"q": 0}, "q of handwritten attention"),
+    "sinks": ({"sinks": 0}, "sinks of handwritten attention"),
+    "heads unknown": ({"head": 0, "output": 0}, "heads and batch in one axis of 8"),
 }
 
 
@@ -248,7 +252,7 @@ def test_refusals(name):
     change, words = REFUSALS[name]
     if name == "heads unknown":
         del model.num_heads
-    with refusing(words), torch.no_grad(), change(model):
+    with refusing(words), torch.no_grad(), rg.what_if(**{"model": model} | change):
         run()
 
 
@@ -258,9 +262,7 @@ def test_effects_one_by_one(name):
     torch.manual_seed(0)
     own = {"reversed": Reversed, "apart": Apart}
     model = own[name]() if name in own else host(name)[1]
-    inputs = torch.randn(1, 9, 16)
-    if name in MODELS:
-        inputs = {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if name == "t5" else {})
+    inputs = inputs_of(name) if name in MODELS else torch.randn(1, 9, 16)
 
     def last(out):
         return (out if isinstance(out, torch.Tensor) else out[0])[:, -1, 5]

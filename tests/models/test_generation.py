@@ -11,6 +11,7 @@ from regard.torch.cache import TensorCache
 from tests.models.test_models import SMALL, drawn
 from tests.support.lanes import sweep
 from tests.support.refusals import whats
+from tests.support.tensors import normal
 
 LONG = SMALL | {"context": 64, "tied": False}
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 1, 2]]
@@ -182,7 +183,7 @@ def test_stops_are_found(stop, tokens, expected):
 def test_what_is_left_out_is_what_transformers_leaves_out(own, name, value):
     """The same logits stay, the same become −inf."""
     theirs = getattr(pytest.importorskip("transformers"), f"{name}LogitsWarper")(value)
-    logits = 3 * torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
+    logits = 3 * normal(50, 40)
 
     assert torch.equal(own(logits, value), theirs(None, logits))
 

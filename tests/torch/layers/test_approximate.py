@@ -34,6 +34,7 @@ LAYERS = {
     "performer": lambda **more: Performer(16, 4, 2, features=24, **more),
     "linformer": lambda **more: Linformer(16, 4, 2, length=LENGTH, rows=7, **more),
 }
+each_layer = pytest.mark.parametrize("name", LAYERS)
 LINEAR = [name for name in LAYERS if name != "linformer"]
 
 
@@ -186,7 +187,7 @@ def test_linformer_is_attention_over_projected_keys():
 # ---- what they share -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@each_layer
 def test_keys_that_are_not_there_count_for_nothing(name):
     """A padded batch gives what each text gives alone; padding may be NaN; rows of padding give 0 before the
     projection.
@@ -210,7 +211,7 @@ def nothing(layer):
     return layer.o(torch.zeros(1, layer.o.in_features, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@each_layer
 def test_rows_over_a_memory_see_all_of_it(name):
     """Rows over a memory are each what they are alone: nothing is causal between them."""
     layer, x, memory = made(name, memory_dim=5), rows(2, 9, 16), rows(2, 40, 5)
@@ -221,7 +222,7 @@ def test_rows_over_a_memory_see_all_of_it(name):
     assert empty.tolist() == [[False] * 4 + [True] * 5] * 2
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@each_layer
 def test_every_parameter_learns(name):
     """There is a gradient for each parameter."""
     layer, mask = made(name), None if name == "linformer" else CAUSAL
@@ -230,7 +231,7 @@ def test_every_parameter_learns(name):
     assert all(parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@each_layer
 def test_the_projections_of_an_exact_layer_load(name):
     """The parameters have the names and shapes of `Attention`'s; the approximation has its own beside them."""
     layer = made(name)
@@ -271,7 +272,7 @@ def test_a_mask_may_be_built_inside_a_program(rule):
         assert torch.equal(torch.export.export(program, given, strict=strict).module()(*given), expected)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@each_layer
 @torch.no_grad()
 def test_another_length_is_no_other_program(name):
     """torch.compile makes one program for the first length and one for all others, with a mask that depends on it."""
