@@ -227,11 +227,11 @@ def test_rows_say_where_they_are(window, rows, engine):
     """query_start is the position of the first row, in all sequences, in each or in the chosen ones; as in
     `rg.attention` it may be negative: of the rows before the first key, and with more rows than keys.
     """
-    k, v, q = kvq(2, 6, rows)
-    cache = filled(k, v, rows=[6, 3], window=window)
-    for mask, starts, chosen in itertools.product((rg.everything(), CAUSAL), ((-3, 2), (2, 2)), (None, [-1, 0])):
-        rule, order = mask if window is None else mask & rg.window(window), chosen or [0, 1]
-        start = 2 if starts == (2, 2) else np.array(starts)[order]
+    k, v, q = kvq(3, 6, rows)
+    cache = filled(k, v, rows=[6, 3, 5], window=window)
+    for mask, starts, chosen in itertools.product((rg.everything(), CAUSAL), ((-3, 2, 1), (2, 2, 2)), (None, [-1, 0])):
+        rule, order = mask if window is None else mask & rg.window(window), chosen or [0, 1, 2]
+        start = 2 if starts == (2, 2, 2) else np.array(starts)[order]
         found = cache.attend(q[order], mask=mask, query_start=start, sequences=chosen, engine=engine)
         for place, number in enumerate(order):
             rules = {"mask": rule, "query_start": starts[number], "engine": engine}
