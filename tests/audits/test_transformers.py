@@ -103,8 +103,8 @@ def test_positions_that_are_off_while_decoding(shift):
 
     found = only(audit(model, checks=["cache"]))
 
-    assert found.check == "position-offset" and found.numbers["offset"] == shift
-    assert f"{abs(shift)} too {'large' if shift > 0 else 'small'}" in found.measured
+    assert found.check == "cache" and "model.layers.0.self_attn" in found.where
+    assert f"{abs(shift)} too {'large' if shift > 0 else 'small'}" in found.cause
 
 
 def test_positions_that_start_again():
@@ -120,8 +120,8 @@ def test_positions_that_start_again():
 
     found = only(audit(model, checks=["cache", "position-offset"]))
 
-    assert (found.check, found.severity) == ("position-offset", "warning")
-    assert "if position_ids are passed, the outputs agree" in found.measured
+    assert (found.check, found.severity) == ("cache", "warning")
+    assert "if position_ids are passed, outputs agree" in found.cause
 
 
 def test_positions_that_count_padding():
@@ -172,7 +172,39 @@ def test_a_cache_that_forgets(monkeypatch):
 
     found = only(audit(tiny("llama"), checks=["cache", "position-offset"]))
 
-    assert found.check == "cache" and found.row == found.numbers["start"]
+    assert found.check == "cache" and found.row == found.numbers["start"] and "in the wrong order" in found.cause
+
+
+@pytest.mark.parametrize("what", ["nothing", "keys alone"])
+def test_a_cache_that_beam_search_cannot_reorder(what, monkeypatch):
+    """A cache whose entries stay, or whose values do, is found by reordering three entries."""
+    from transformers.cache_utils import DynamicLayer
+
+    def reorder(self, order):
+        self.keys = self.keys[order] if what == "keys alone" else self.keys
+
+    monkeypatch.setattr(DynamicLayer, "reorder_cache", reorder)
+
+    found = only(audit(tiny("llama"), checks=["cache"]))
+
+    assert found.check == "cache" and "reordering the cache" in found.cause
+
+
+def test_a_model_that_takes_one_new_token_only():
+    """Several new tokens over a cache, as a chat adds them: a model that raises is at fault."""
+    model = tiny("llama")
+    own = model.model.forward
+
+    def forward(*args, input_ids=None, past_key_values=None, **kwargs):
+        if past_key_values and past_key_values.get_seq_length() and input_ids.shape[1] > 1:
+            raise RuntimeError("one token at a time")
+        return own(*args, input_ids=input_ids, past_key_values=past_key_values, **kwargs)
+
+    model.model.forward = forward
+
+    found = only(audit(model, checks=["cache"]))
+
+    assert found.severity == "fault" and "one token at a time while decoding" in found.measured
 
 
 def test_an_implementation_that_loses_its_mask(plant):

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from regard.audits.checks import RunCheck, selected
 from regard.audits.checks import names as names_of_checks
-from regard.audits.checks import select_run_checks
 from regard.audits.finding import Finding
 from regard.audits.run_checks.audited_run import AuditedRun
 from regard.lens import Axis, Call, Run
@@ -35,7 +35,7 @@ def run_of(*calls):
 
 def checks(run, module=None, names=None):
     """What the checks of a run say about it: all of them, or those named."""
-    chosen = select_run_checks(names_of_checks() if names is None else names)
+    chosen = selected(RunCheck, names_of_checks() if names is None else names)
     audited = AuditedRun(run, module)
     return (result for check in chosen for result in check.judge(audited))
 

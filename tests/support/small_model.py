@@ -2,10 +2,10 @@
 
 import torch
 
-from regard.audits.checks import names, select_model_checks
+from regard.audits.checks import ModelCheck, names, selected
 from regard.torch.hf.tiny_models import tiny_model
 
-BEHAVIOUR = [check.name for check in select_model_checks(names())]
+BEHAVIOUR = [check.name for check in selected(ModelCheck, names())]
 LENGTH = 17
 
 

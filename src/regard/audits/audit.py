@@ -17,7 +17,7 @@ from ..common.text.units import counted
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
-from .checks import ModelCheck, RunCheck, names, select_model_checks, select_run_checks
+from .checks import ModelCheck, RunCheck, names, selected
 from .declarations import BY_CALLER
 from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped, found
 from .run_checks.audited_run import AuditedRun
@@ -143,7 +143,7 @@ def audit(
     if isinstance(what, Run) or (isinstance(what, str | Path) and is_run(what)):
         _reject("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
         run = what if isinstance(what, Run) else look(what)
-        return _audit(run.model, _run_results(AuditedRun(run), select_run_checks(chosen)))
+        return _audit(run.model, _run_results(AuditedRun(run), selected(RunCheck, chosen)))
     from . import make_subject  # loads torch
     from .auditable import refuse_model
     from .restored import restored
@@ -225,7 +225,7 @@ def _model_results(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result
     try:
         refuse_outputs(subject)
         faults: set[str] = set()
-        for check in select_model_checks(chosen):
+        for check in selected(ModelCheck, chosen):
             blockers = [name for name in check.after if name in faults]
             if blockers:
                 yield Skipped(check.name, f"not meaningful after a fault of {blockers[0]}: fix that first")
@@ -234,7 +234,7 @@ def _model_results(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result
             if isinstance(result, Finding) and result.severity == "fault":
                 faults.add(result.check)
             yield result
-        yield from _recorded_results(subject, select_run_checks(chosen))
+        yield from _recorded_results(subject, selected(RunCheck, chosen))
     finally:
         for module in modes.values():
             module.training = True
@@ -245,23 +245,23 @@ def _result(check: ModelCheck, subject: Subject) -> Result:
         return check.judge(subject)
     except NotApplicable as error:
         return Skipped(check.name, str(error))
-    except Raised as error:  # a transformers model may need further inputs, which are only guessed: then a note
-        severity = "note" if subject.is_transformers else "warning"
-        measured = f"the model raised {error} (threshold: it runs, as it does with its own inputs)"
-        cause = (
-            "the check runs the model in a way that its forward does not support: other values, padding with "
-            "a padding mask, several batch entries, or a key/value cache"
-        )
-        fix = "support this in forward if the model is used that way; otherwise leave this check out"
+    except Raised as error:
         if check.name in ("cache", "position-offset"):  # it takes a cache, or can generate, but raises when it does
-            severity = "fault"
-            measured = f"the model raised {error} while decoding (threshold: it decodes, as its forward takes a cache)"
+            severity, when = "fault", "while decoding (threshold: it decodes, as its forward takes a cache)"
             cause = (
                 "forward takes a key/value cache that it does not support, or passes arguments on that do not fit a "
-                "step of one token"
+                "step of one token or several"
             )
             fix = "decode two tokens with a cache, and follow the error from there; without support, refuse use_cache"
-        return found(check.name, severity, subject.name, measured, cause, fix)
+        else:  # a transformers model may need further inputs, which are only guessed: then a note
+            severity = "note" if subject.is_transformers else "warning"
+            when = "(threshold: it runs, as it does with its own inputs)"
+            cause = (
+                "the check runs the model in a way that its forward does not support: other values, padding with "
+                "a padding mask, several batch entries, or a key/value cache"
+            )
+            fix = "support this in forward if the model is used that way; otherwise leave this check out"
+        return found(check.name, severity, subject.name, f"the model raised {error} {when}", cause, fix)
 
 
 def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Result]:

@@ -43,7 +43,8 @@ def refuse_model(what: Any, inputs: Any) -> None:
                 "weights and inputs with values",
                 "load the weights, model.to_empty(device='cpu') and load_state_dict, and pass inputs on that device",
             )
-        if name != "a weight" and (part.layout is not torch.strided or part.is_nested):
+    for name, part in _tensors(inputs):
+        if part.layout is not torch.strided or part.is_nested:
             raise refuse(
                 "audit",
                 "inputs are sparse or nested",
@@ -51,7 +52,7 @@ def refuse_model(what: Any, inputs: Any) -> None:
                 "dense tensors, which can be padded and put into a batch",
                 "pass to_dense(), or to_padded_tensor(0) with a padding mask",
             )
-        if name != "a weight" and 0 in part.shape:
+        if 0 in part.shape:
             raise refuse(
                 "audit",
                 "an input is empty",

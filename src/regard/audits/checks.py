@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from .finding import Result
+from .finding import Finding, Result
 from .model_checks.cache import cache, position_offset
 from .model_checks.future import future_leak
 from .model_checks.implementations import implementation_difference
 from .model_checks.padding import padding_leak
 from .model_checks.runs import batch_dependence, determinism, finite, training
 from .run_checks.arguments import bias, groups, sinks, softcap
-from .run_checks.audited_run import AuditedRun
-from .run_checks.heads import PATTERNS, notes
-from .run_checks.implementation import arrived, implementation
+from .run_checks.arrived import arrived
+from .run_checks.audited_run import AuditedCall, AuditedRun, judged
 from .run_checks.masks import alignment, mask
 from .run_checks.numbers import empty_rows, numbers, overflow
 from .run_checks.output import Compare, output, rule
@@ -50,6 +50,13 @@ def rule_check(name: str, compare: Compare | None = None) -> RunCheck:
     return RunCheck(name, lambda run: rule(name, compare, run))
 
 
+def call_check(
+    name: str, judge: Callable[[AuditedCall], Iterable[Finding] | None], passed: str, skipped: str
+) -> RunCheck:
+    """A check of single calls, with what is said where it passes, and where it applies to none."""
+    return RunCheck(name, partial(judged, name, judge, passed, skipped))
+
+
 SOUND = ("finite", "determinism")  # without these no two runs can be compared
 
 # In the order in which they run.
@@ -74,12 +81,10 @@ CHECKS: list[ModelCheck | RunCheck] = [
     rule_check("softmax"),
     RunCheck("output", output),
     RunCheck("numbers", numbers),
-    RunCheck("overflow", overflow),
-    RunCheck("empty-rows", empty_rows),
-    RunCheck("weights", weights),
-    RunCheck("implementation", implementation),
+    call_check("overflow", overflow, "q·k is within the range of 16 bits", "no call is in 16 bits"),
+    call_check("empty-rows", empty_rows, "no row is fully masked", "no statistics of rows were recorded"),
+    call_check("weights", weights, "rows sum to 1, on allowed keys", "no call was recorded as weights"),
     RunCheck("arrived", arrived),
-    *(RunCheck(name, partial(notes, name)) for name in PATTERNS),
 ]
 
 
@@ -88,11 +93,6 @@ def names() -> tuple[str, ...]:
     return tuple(check.name for check in CHECKS)
 
 
-def select_model_checks(chosen: Collection[str]) -> list[ModelCheck]:
-    """The checks that run a model, among those with the given names."""
-    return [check for check in CHECKS if check.name in chosen and isinstance(check, ModelCheck)]
-
-
-def select_run_checks(chosen: Collection[str]) -> list[RunCheck]:
-    """The checks that read a recorded run, among those with the given names."""
-    return [check for check in CHECKS if check.name in chosen and isinstance(check, RunCheck)]
+def selected(kind: type, chosen: Collection[str]) -> list[Any]:
+    """The checks of a kind with the given names: those that run a model, or those that read a recorded run."""
+    return [check for check in CHECKS if check.name in chosen and isinstance(check, kind)]

@@ -4,48 +4,147 @@ positions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ...common.text.units import counted
 from ..difference import Difference, difference, passed
 from ..finding import Finding, NotApplicable, Passed, found
-from ..subject import Outputs, Raised, Subject, floats, raising, seeded
+from ..subject import Outputs, Raised, Subject, raising, seeded
+from .cache_causes import BELOW, Cause, explain
+from .decoding import SEVERAL, Decoder, decoders
+from .runs import batched
 
-STEPS = 8
+STEPS = 8  # tokens that are generated
 PADDING = 3
-SHIFTS = (1, -1, 2, -2)
+ORDER = [2, 0, 0]  # of three entries, as beam search may choose them
+
+UNKNOWN = Cause(
+    "no recorded attention call shows what differs: compare keys and values with those of one forward pass",
+    "compare the keys with those of one forward pass, layer by layer; until then decode without a cache",
+)
+UNPLACED = Cause(
+    "without position_ids, positions restart: forward counts from 0 again; if position_ids are passed, outputs agree",
+    "pass position_ids in every step, as generate does; in forward, count from past_key_values.get_seq_length()",
+)
+FIRST_ENTRY = Cause(
+    "only the first entry of the batch is written to the cache, or read from it",
+    "write and read all entries: cache[:batch, …]",
+)
+MIXED = Cause(
+    "entries of the batch are mixed up in the cache, so one reads the keys of another",
+    "check every view, transpose and index of the cache that involves the batch axis",
+)
+REORDERED = Cause(
+    "reordering the cache does nothing, or not the same to keys, values and all layers: beams continue with the keys "
+    "of others",
+    "reorder keys and values of every layer by the same entries: index_select(0, beam_idx)",
+)
 
 
 def cache(subject: Subject) -> Finding | Passed:
-    """The last tokens of the sequence, decoded one by one with a cache of the first: every output matches one forward
-    pass.
+    """The last tokens of the sequence, decoded with a cache of the first, one by one and then several at once: every
+    output matches one forward pass. So do those of a batch, and after its entries were reordered.
     """
     if reason := _unsupported(subject):
         raise NotApplicable(reason)
-    subject = subject.without_padding
-    expected = subject.rows(subject.outputs)
-    start = max(1, subject.length - STEPS)
-    between = difference(subject, *_steps(subject, expected, start, None))
-    if not between.significant:
-        steps = f"{subject.length - start} tokens, one at a time, with a cache of {start}"
-        return passed("cache", steps, [between], _untested(subject))
-    if "position_ids" in subject.parameters:
-        for shift in (0, *SHIFTS):
-            if not difference(subject, *_steps(subject, expected, start, shift)).significant:
-                return _offset(between, start, -shift, "when decoding with a cache")
-    first = start + (between.row or 0)
+    decoder, between = _decoder(subject.without_padding)
+    if between.significant:
+        if (finding := _finding(decoder, between)) is not None:
+            return finding
+        decoder = replace(decoder, several=0)
+        between = _difference(decoder)
+    measured = {"alone": between}
+    for way, each, cause in _in_batches(decoder):
+        measured[way] = each
+        if each.significant:
+            return found(
+                "cache",
+                "fault",
+                f"{each.output}, {way}",
+                f"between decoding with a cache and one forward pass, {way}, {each}",
+                *cause,
+            )
+    steps = (
+        f"{subject.length - decoder.start} tokens, {decoder.several} of them at once, with a cache of {decoder.start}"
+    )
+    return passed("cache", f"{steps}; {', '.join(measured)}", measured.values(), _untested(subject))
+
+
+def _decoder(subject: Subject) -> tuple[Decoder, Difference]:
+    """How a subject decodes, and the difference from one forward pass: the way in which fewest tokens differ. Several
+    tokens at once are left out where a model that is not one of transformers raises.
+    """
+    errors = []
+    for several in (SEVERAL,) if subject.is_transformers else (SEVERAL, 0):
+        ran = []
+        for decoder in decoders(subject, several):
+            try:
+                ran.append((decoder, _difference(decoder)))
+            except Raised as error:
+                errors.append(error)
+        if ran:
+            return min(ran, key=lambda each: len(each[1].rows) if each[1].significant else 0)
+    raise errors[0]
+
+
+def _difference(decoder: Decoder) -> Difference:
+    expected = decoder.subject.rows(decoder.subject.outputs)
+    actual = decoder.decoded(decoder.subject.inputs, decoder.cuts)
+    return difference(decoder.subject, actual, {name: part[:, decoder.start :] for name, part in expected.items()})
+
+
+def _finding(decoder: Decoder, between: Difference) -> Finding | None:
+    """The finding of steps that differ from one forward pass, with the cause that their attention calls show. None for
+    several tokens at once that no attention call explains: other layers may support steps of one token only.
+    """
+    first = decoder.start + (between.row or 0)
+    begin = max(cut for cut in decoder.cuts if cut <= first)
+    end = min(cut for cut in decoder.cuts if cut > first)
+    placed = replace(decoder, place=("position_ids", "rows"))
+    counts_again = "position_ids" in decoder.subject.parameters and not _difference(placed).significant
+    call, cause = ("", UNPLACED) if counts_again else explain(decoder, begin, end) or ("", UNKNOWN)
+    if end > begin + 1 and cause in (UNKNOWN, BELOW):
+        return None
     return found(
         "cache",
-        "fault",
-        f"token {first}, the first of {len(between.rows)} that differ",
-        f"between decoding with a cache of {counted(start, 'token')} and one forward pass, {between}",
-        "the cache does not contain the keys of one forward pass: only one of the two applies a sliding window, "
-        "keys are appended twice, in the wrong order or before their rotary positions, or the mask is not sliced to "
-        "the length of the cache",
-        "compare the keys with those of one forward pass, layer by layer; until then pass use_cache=False",
+        "warning" if counts_again else "fault",
+        f"token {first}, the first of {len(between.rows)} that differ{call and f', {call}'}",
+        f"between decoding {counted(end - begin, 'token')} at once with a cache of {counted(begin, 'token')} and one "
+        f"forward pass, {between}",
+        *cause,
         row=first,
-        numbers=between.numbers(start=start),
+        numbers=between.numbers(start=decoder.start),
     )
+
+
+def _in_batches(decoder: Decoder) -> Iterator[tuple[str, Difference, Cause]]:
+    """(which, the difference from one forward pass, its likely cause) of three entries, before and after they are
+    reordered, as beam search does. Nothing where the model has no batches, or keeps a cache for one entry.
+    """
+    subject, start = decoder.subject, decoder.start
+    if not all(part.ndim and part.shape[0] == 1 for part in subject.inputs.values()):
+        return
+    inputs, order = batched(subject), ORDER if decoder.reorders else [0, 1, 2]
+    right = {name: part[:, start:] for name, part in subject.rows(subject.run(inputs)).items() if len(part) == 3}
+    try:
+        actual = decoder.decoded(inputs, [start, start + 1, start + 2], order)
+    except Raised:
+        if decoder.name:
+            raise
+        return
+    for which, entries, sources, at, cause in (
+        ("the first entry of a batch", [0], [0], 0, MIXED),
+        ("the other entries of a batch", [1, 2], [1, 2], 0, FIRST_ENTRY),
+        ("entries after the cache was reordered", [0, 1, 2], order, 1, REORDERED),
+    ):
+        one, other = (
+            {name: part[chosen, at] for name, part in parts.items()}
+            for parts, chosen in ((actual, entries), (right, sources))
+        )
+        if right:
+            yield which, difference(subject, one, other), cause
 
 
 def position_offset(subject: Subject) -> Finding | Passed:
@@ -58,13 +157,10 @@ def position_offset(subject: Subject) -> Finding | Passed:
     n, measured = subject.length, {}
     for left, way in ((0, "without padding"), (PADDING, f"after {PADDING} positions of left padding")):
         text, actual = _generated(subject, left)
-        between = measured[way] = difference(subject, actual, _one_pass(subject, text, 0))
+        logits = subject.run({subject.sequence or "": text})["logits"][:, n - 1 : -1]
+        between = measured[way] = difference(subject, actual, {"logits": logits.float()})
         if not between.significant:
             continue
-        for shift in SHIFTS if "position_ids" in subject.parameters else ():
-            if not difference(subject, actual, _one_pass(subject, text, shift)).significant:
-                return _offset(between, n, shift, f"when generating {way}")
-        takes_positions = "position_ids" in subject.parameters
         return found(
             "position-offset",
             "fault",
@@ -72,13 +168,11 @@ def position_offset(subject: Subject) -> Finding | Passed:
             f"between {STEPS} tokens generated {way} and one forward pass over the same text, {between}",
             "generate passes other positions, another mask or other inputs than one forward pass computes for itself"
             if not left
-            else "positions count the padding, or the padding mask is lost during decoding"
-            if takes_positions
-            else "forward takes no position_ids, so positions count the padding",
+            else "positions count the padding (forward takes no position_ids, or ignores them), or the padding mask is "
+            "lost during decoding",
             "compute position_ids from attention_mask (its cumulative sum − 1) in forward itself, and pass "
             "attention_mask in every step",
             row=n + between.rows[0],
-            numbers=between.numbers(padding=left),
         )
     generated = f"{STEPS} tokens generated {' and '.join(measured)}, against one forward pass"
     return passed("position-offset", generated, measured.values())
@@ -106,8 +200,7 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
                 pad_token_id=subject.pad,
             )
     except Raised as error:
-        arguments = isinstance(error.__cause__, (TypeError, ValueError, NotImplementedError))
-        if arguments and not steps and not left:  # what it does not support is this call, not decoding
+        if not steps and not left:  # what it does not support is this call, not decoding
             raise NotApplicable(
                 f"generate refused the arguments of this check before its first step: {error}"
             ) from error
@@ -117,93 +210,20 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
     return generated.sequences[:, left:], {"logits": torch.stack(generated.logits, 1)}
 
 
-def _one_pass(subject: Subject, text, shift: int) -> Outputs:
-    """The logits of one forward pass for each generated token, whose positions are increased by `shift`."""
-    import torch
-
-    inputs: dict[str, Any] = {subject.sequence or "": text}
-    if shift:
-        places = torch.arange(text.shape[1], device=text.device)
-        inputs["position_ids"] = torch.where(places < subject.length, places, places + shift)[None]
-    return {"logits": subject.run(inputs)["logits"][:, subject.length - 1 : -1].float()}
-
-
-def _offset(between: Difference, start: int, shift: int, when: str) -> Finding:
-    """The finding that positions are off by `shift`; 0: only the positions that the model computes itself are wrong."""
-    if shift:
-        words = f"positions that are {abs(shift)} too {'large' if shift > 0 else 'small'} explain it"
-        cause = (
-            "the position of a new token is off: the length of the cache is read at the wrong time (before instead of "
-            "after its update, or vice versa), or positions are counted from 1"
-        )
-    else:
-        words = "if position_ids are passed, the outputs agree"
-        cause = "without position_ids, forward counts positions from 0 again and ignores the length of the cache"
-    return found(
-        "position-offset",
-        "fault" if shift else "warning",
-        f"from position {start} on, {when}",
-        f"against one forward pass, {between}; {words}",
-        cause,
-        "the first new token has the position past_key_values.get_seq_length(), read before the update"
-        if shift
-        else (
-            "pass position_ids in every step, as generate does; in forward, count from past_key_values.get_seq_length()"
-        ),
-        row=start,
-        numbers=between.numbers(offset=shift),
-    )
-
-
-def _steps(subject: Subject, expected: Outputs, start: int, shift: int | None) -> tuple[Outputs, Outputs]:
-    """(outputs of the tokens from `start` on, one at a time with a cache; the same outputs of one forward pass) of a
-    subject without padding masks of its sequence, which would be shorter than the cache.
-
-    shift: position_ids are passed, with this number added. None: they are not passed.
-    """
-    import torch
-
-    tokens, along = subject.inputs[subject.sequence or ""], subject.of_sequence
-
-    def between(first: int, end: int) -> dict[str, Any]:
-        """The inputs for these positions of the sequence."""
-        return {name: part[:, first:end] if name in along else part for name, part in subject.inputs.items()}
-
-    result = _with_cache(subject.call({**between(0, start), "use_cache": True}))
-    parts = []
-    for at in range(start, tokens.shape[1]):
-        step = {**between(at, at + 1), "past_key_values": result.past_key_values, "use_cache": True}
-        if shift is not None:
-            step["position_ids"] = torch.tensor([[at + shift]], device=tokens.device)
-        result = _with_cache(subject.call(step))
-        parts.append(dict(floats(result)))
-    actual = {
-        name: torch.cat([part[name] for part in parts], 1) for name in expected if all(name in part for part in parts)
-    }
-    return actual, {name: part[:, start:] for name, part in expected.items()}
-
-
-def _with_cache(result: Any) -> Any:
-    """What a model returned, which must contain a cache."""
-    if getattr(result, "past_key_values", None) is None:
-        raise NotApplicable("the model returns no past_key_values")
-    return result
-
-
 def _untested(subject: Subject) -> str:
     """A remark for a sliding window that is longer than the sequence."""
-    window = getattr(subject.model.config.get_text_config(), "sliding_window", None)
+    window = _setting(subject, "sliding_window")
     wide = isinstance(window, int) and window >= subject.length
     return f"; the text does not exceed the sliding window of {window} keys: use a longer text" if wide else ""
 
 
 def _unsupported(subject: Subject) -> str | None:
     """Why the model cannot decode with a cache; None if it can."""
-    if not subject.is_transformers or not {"use_cache", "past_key_values"} <= subject.parameters:
-        return "the model does not take use_cache and past_key_values"
+    if not decoders(subject):
+        return "the model takes no cache of keys and values, and keeps none"
     if not subject.causal:
         return f"not declared causal: {subject.causal_source}"
-    if any("reference" in kind for kind in getattr(subject.model.config.get_text_config(), "layer_types", None) or ()):
+    if any("reference" in kind for kind in _setting(subject, "layer_types") or ()):
         return "its window begins where the prompt ends, so one forward pass over all tokens computes something else"
     if subject.sequence is None or subject.without_padding.length < 4:
         return "no input is a sequence of at least four positions"
@@ -219,15 +239,20 @@ def _unsupported(subject: Subject) -> str | None:
     return None
 
 
+def _setting(subject: Subject, name: str) -> Any:
+    """A value of the configuration, where there is one."""
+    return getattr(subject.model.config.get_text_config(), name, None) if subject.is_transformers else None
+
+
 def _cannot_generate(subject: Subject) -> str | None:
     """Why the model cannot generate after left padding; None if it can."""
-    if not subject.model.can_generate():
+    if not subject.is_transformers or not subject.model.can_generate():
         return "the model cannot generate"
     if subject.mask is None or subject.mask.of != subject.sequence:
         return "the model takes no padding mask for the sequence that it generates"
     if subject.inputs[subject.sequence].is_floating_point():
         return f"{subject.sequence} are vectors, which generate does not continue as a text: pass token ids"
-    longest = getattr(subject.model.config.get_text_config(), "max_position_embeddings", None)
+    longest = _setting(subject, "max_position_embeddings")
     needed = subject.without_padding.length + PADDING + STEPS
     if isinstance(longest, int) and longest < needed:
         return f"it has {longest} positions, and {needed} are needed: pass a shorter text"

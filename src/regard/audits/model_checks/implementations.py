@@ -24,8 +24,8 @@ def implementation_difference(subject: Subject) -> Finding | Passed:
     if len(own) != 1:
         raise NotApplicable("the model is not set to one attention implementation of transformers")
     (name,) = own
-    compared = {other: _differences(subject, name, other) for other in KNOWN if other != name}
-    measured = {other: by_way for other, by_way in compared.items() if by_way is not None}
+    others = [other for other in KNOWN if other != name]
+    measured = {other: by_way for other in others if (by_way := _differences(subject, name, other)) is not None}
     if not measured:
         raise NotApplicable(f"the model supports {name} only")
     leaks = {

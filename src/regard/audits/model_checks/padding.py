@@ -87,7 +87,6 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
             f"positions count the padding: they are not derived from {mask.name}, and forward takes no position_ids",
             f"compute positions from {mask.name} (its cumulative sum − 1), or pad on the right only",
             row=moved.row,
-            numbers=moved.numbers(ways=["left padding"]),
         )
     if not leaks or (for_all and _one_side_is_clean(leaks, measured)):
         shown = {way: each for way, each in measured.items() if way not in leaks}

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..difference import difference, largest, passed
 from ..finding import Finding, NotApplicable, Passed, found
-from ..subject import ONE_TOKEN, Outputs, Subject, floats, modules_of, positions_first
+from ..subject import ONE_TOKEN, Subject, floats, modules_of, positions_first
 
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
@@ -14,21 +14,17 @@ NORMS = ("BatchNorm", "SyncBatchNorm")
 def training(subject: Subject) -> Finding | Passed:
     """No module was in training mode before the audit switched the model to evaluation mode."""
     modes = subject.training
-    drops = {name: p for name, module in modes.items() if isinstance(p := getattr(module, "p", None), float) and p > 0}
-    norms = [name for name, module in modes.items() if any(word in type(module).__name__ for word in NORMS)]
     if not modes:
         return Passed("training-mode", "no module is in training mode")
-    acts = [f"{len(drops)} with dropout ({', '.join(f'{p:g}' for p in sorted(set(drops.values())))})"] if drops else []
-    acts += [f"{len(norms)} with batch statistics"] if norms else []
+    drops = [name for name, module in modes.items() if isinstance(getattr(module, "p", None), float) and module.p > 0]
+    norms = [name for name, module in modes.items() if any(word in type(module).__name__ for word in NORMS)]
     return found(
         "training-mode",
-        "fault" if acts else "note",
+        "fault" if drops or norms else "note",
         next(iter([*drops, *norms, *modes])) or "the model",
-        f"{len(modes)} modules are in training mode: "
-        f"{' and '.join(acts) or 'none of them has dropout or batch statistics'}",
+        f"{len(modes)} modules are in training mode, {len(drops)} with dropout and {len(norms)} with batch statistics",
         "model.eval() was not called, or model.train() was called after it",
         "call model.eval()",
-        numbers={"modules": len(modes), "dropout": len(drops), "batch_norm": len(norms)},
     )
 
 
@@ -36,7 +32,7 @@ def determinism(subject: Subject) -> Finding | Passed:
     """Two runs with the same inputs and different random seeds differ by no more than rounding."""
     between = difference(subject, subject.run(subject.inputs, seed=1), subject.run(subject.inputs, seed=2))
     if not between.significant:
-        return Passed("determinism", "two runs " + ("are bit-identical" if not between.size else f"agree: {between}"))
+        return passed("determinism", "two runs with the same inputs", [between])
     return found(
         "determinism",
         "fault",
@@ -72,7 +68,6 @@ def finite(subject: Subject) -> Finding | Passed:
         f"({str(part.dtype).removeprefix('torch.')})"
         if source
         else "check weights and inputs: torch.isfinite(parameter).all()",
-        numbers={"output": name, "count": count, "first": first, "module": source},
     )
 
 
@@ -107,7 +102,7 @@ def batch_dependence(subject: Subject) -> Finding | Passed:
         raise NotApplicable("not every input has a batch axis of size 1")
     if not subject.can_change(subject.sequence):
         raise NotApplicable(ONE_TOKEN)
-    batches = [_batch(subject, turn) for turn in (0, 10)]
+    batches = [subject.run(batched(subject, turn)) for turn in (0, 10)]
     alone = {
         name: part
         for name, part in subject.outputs.items()
@@ -148,8 +143,8 @@ def batch_dependence(subject: Subject) -> Finding | Passed:
     )
 
 
-def _batch(subject: Subject, turn: int) -> Outputs:
-    """The outputs for three entries: the given one between two with random values of the same shape. In later turns the
+def batched(subject: Subject, turn: int = 0) -> dict[str, Any]:
+    """The inputs with three entries: the given one between two with random values of the same shape. In later turns the
     padding mask, if it is given, hides two positions of the others.
     """
     import torch
@@ -162,4 +157,4 @@ def _batch(subject: Subject, turn: int) -> Outputs:
         for other in others if turn and masks and name == subject.padding.name else ():
             other[:, subject.within] = subject.padding_values[name]
         made[name] = torch.cat([others[0], part, others[1]])
-    return subject.run(made)
+    return made

@@ -1,0 +1,1 @@
+"""How many faults `audit` finds that are planted into models, and whether it names them."""
