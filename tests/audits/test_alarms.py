@@ -1,11 +1,13 @@
 """Healthy attention of unusual design: no alarm, whatever it is; and the faults that look like it are still found."""
 
+import functools
+
 import pytest
 import torch
 from torch.nn import functional
 
 from bench.audit_alarms import __main__ as alarms
-from bench.audit_alarms.written import Attention, Differential, LowerRight, Pooled, TalkingHeads
+from bench.audit_alarms.written import Attention, Differential, LowerRight, Pooled, PreviousToken, TalkingHeads
 from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
 from tests.audits.small_audits import audited, checked, healthy
@@ -50,6 +52,17 @@ def test_causal_biases_of_torch(rows):
     model.rows = rows
 
     healthy(audit(model, inputs=X), "determinism", "mask")
+
+
+@pytest.mark.parametrize("strength", [30.0, 200.0])
+def test_a_clean_previous_token_head_is_not_saturated(strength):
+    """It selects by position; random q and k of the same size are, and the scale is blamed only where it is 1."""
+    healthy(audited(PreviousToken(True, strength), torch.randn(1, 17, 8), None, ["saturated"]), "saturated")
+
+    for scale in (None, 1.0):
+        attend = functools.partial(functional.scaled_dot_product_attention, scale=scale)
+        (note,) = audit(attend, inputs=(*(strength * torch.randn(3, 1, 2, 17, 16)),), checks=["saturated"]).findings
+        assert note.severity == "note" and ("may be missing" in note.cause) == (scale == 1)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

@@ -15,13 +15,13 @@ def written_out(q, k, v, attn_mask):
 
 
 LOOSE = {
-    "two keys ahead": (rg.key <= rg.query + 2, ("note", None), "some rows attend to later keys"),
+    "two keys ahead": (rg.key <= rg.query + 2, ("note", None), "attends to a later key, up to 2 ahead"),
     "one head of two sees all": ((rg.key <= rg.query) | (rg.head == 1), ("fault", 1), "attends to every key"),
     "not itself": ((rg.key < rg.query), ("fault", None), "no row attends to its own key"),
     "not itself, except for the first": (
         (rg.key < rg.query) | (rg.key + rg.query <= 0),
         ("fault", None),
-        "no row attends to its own key, except for the first",
+        "no row except the first attends to its own key",
     ),
 }
 

@@ -315,8 +315,7 @@ def test_a_check_is_one_line_in_one_table(table):
         Passed("toy-run", "1 calls"),
         Passed(
             "toy-rule",
-            "outputs that match the arguments of their call: 1 of 1; "
-            "calls with the arguments that their layer declares: 1",
+            "1 of 1 output matches the arguments of the call; 1 call has the arguments that the layer declares",
         ),
     )
     assert [(each.check, each.reason) for each in of_the_model.skipped] == [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard as rg
-from regard.audits.finding import Passed
+from regard.audits.finding import Finding, Passed
 from regard.lens.look import look
 from tests.support.engines import normal
 from tests.support.runs import alarms, alarms_of, call_of, checks, run_of
@@ -91,15 +91,18 @@ def test_the_first_nan_is_placed():
         model.model.layers[1].self_attn.v_proj.weight[3] = torch.nan
     found = alarms(checks(look(model, inputs={"input_ids": words()}), model))
 
-    assert [(finding.check, finding.call) for finding in found] == [("numbers", 1)] and ": v has" in found[0].measured
+    assert [(finding.check, finding.call, finding.numbers["array"]) for finding in found] == [("numbers", 1, "v")]
 
 
-def test_what_never_arrived():
-    """Layers of which no call was seen are a warning."""
+def test_what_ran_and_what_never_arrived():
+    """A layer set to one implementation that runs another is noted; layers of which no call was seen are a warning."""
     model = tiny("llama")
     model.set_attn_implementation("sdpa")
     run = look(model, inputs={"input_ids": words()})
+    model.set_attn_implementation("eager")
+    after = [found for found in checks(run, model, ["implementation"]) if isinstance(found, Finding)]
     fewer = replace(run, calls=run.calls[:1])
 
+    assert [(found.check, found.severity) for found in after] == [("implementation", "note")] * 2
     assert [found.check for found in alarms(checks(fewer, model))] == ["arrived"]
     assert [type(found) for found in checks(run, model, ["arrived"])] == [Passed]

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .finding import Finding, Result
+from .finding import Result
 from .model_checks.cache import cache, position_offset
 from .model_checks.future import future_leak
 from .model_checks.implementations import implementation_difference
 from .model_checks.padding import padding_leak
 from .model_checks.runs import batch_dependence, determinism, finite, training
 from .run_checks.arguments import bias, groups, sinks, softcap
-from .run_checks.arrived import arrived
-from .run_checks.audited_run import AuditedCall, AuditedRun, judged
+from .run_checks.audited_run import AuditedRun
+from .run_checks.heads import PATTERNS, notes
+from .run_checks.implementation import arrived, implementation
 from .run_checks.masks import alignment, mask
 from .run_checks.numbers import empty_rows, numbers, overflow
 from .run_checks.output import Compare, output, rule
@@ -50,13 +51,6 @@ def rule_check(name: str, compare: Compare | None = None) -> RunCheck:
     return RunCheck(name, lambda run: rule(name, compare, run))
 
 
-def call_check(
-    name: str, judge: Callable[[AuditedCall], Iterable[Finding] | None], passed: str, skipped: str
-) -> RunCheck:
-    """A check of single calls, with what is said where it passes, and where it applies to none."""
-    return RunCheck(name, partial(judged, name, judge, passed, skipped))
-
-
 SOUND = ("finite", "determinism")  # without these no two runs can be compared
 
 # In the order in which they run.
@@ -81,10 +75,12 @@ CHECKS: list[ModelCheck | RunCheck] = [
     rule_check("softmax"),
     RunCheck("output", output),
     RunCheck("numbers", numbers),
-    call_check("overflow", overflow, "q·k is within the range of 16 bits", "no call is in 16 bits"),
-    call_check("empty-rows", empty_rows, "no row is fully masked", "no statistics of rows were recorded"),
-    call_check("weights", weights, "rows sum to 1, on allowed keys", "no call was recorded as weights"),
+    RunCheck("overflow", overflow),
+    RunCheck("empty-rows", empty_rows),
+    RunCheck("weights", weights),
+    RunCheck("implementation", implementation),
     RunCheck("arrived", arrived),
+    *(RunCheck(name, partial(notes, name)) for name in PATTERNS),
 ]
 
 

@@ -3,7 +3,7 @@
 output            whether outputs match what the recorded inputs give, and which mistake of the catalog in regard.laws
                   explains them: observed_call
 scales · masks    what the layers declare (audited_run) against the arguments of their calls; arguments: the others
-numbers           overflow, NaN, fully masked rows; weights: whether weights are a softmax
-arrived           whether every layer has recorded calls
+numbers           overflow, NaN, fully masked rows; weights: whether weights are a softmax; heads: unusual heads
+implementation    whether the configured attention implementation is the one that ran
 audited_run       a run with its calls and what their layers declare; the words of findings
 """

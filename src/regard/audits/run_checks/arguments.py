@@ -40,6 +40,7 @@ def groups(audited: AuditedCall) -> Finding | bool:
         f"the layer declares {G} key/value heads for {H} query heads",
         f"{which} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)",
         f"use repeat_interleave for {which}: query head h uses key/value head h // (H / G)",
+        numbers={"groups": G, "heads": H, "arrays": wrong},
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ...common.arrays import read_array
 from ...common.module_settings import LayerSettings, layer_settings, setting
-from ...common.text.units import counted
 from ...lens import Call, Run
 from ..difference import listed
 from ..finding import Finding, Passed, Result, Skipped, found
@@ -55,11 +54,11 @@ class AuditedCall:
         known = layer_settings(layer)
         causal = notes.get("causal")
         sinks = notes.get("sinks") if known.sinks is None else read_array(known.sinks.detach().float().cpu(), "sinks")
-        return replace(
-            known,
+        return LayerSettings(
             scale=_positive(float, notes.get("scale") if layer is None else known.scale),
             softcap=_positive(float, notes.get("softcap"), known.softcap),
             window=_positive(int, notes.get("window"), known.window, known.configured_window),
+            configured_window=known.configured_window,
             causal=causal if isinstance(causal, bool) else known.causal,
             groups=_positive(int, notes.get("groups"), known.groups),
             sinks=True if known.sinks is None and _has_sinks(layer) else sinks,
@@ -86,7 +85,7 @@ class AuditedCall:
         *,
         heads: Sequence[int] = (),
         row: int | None = None,
-        **more: Any,
+        numbers: Mapping[str, Any] | None = None,
     ) -> Finding:
         """A finding about the call, or about some of its heads and the first row where it shows.
 
@@ -97,22 +96,14 @@ class AuditedCall:
             words.append(f"head{'s' if len(heads) > 1 else ''} {listed(heads)}")
         where = ", ".join([*words, *([] if row is None else [f"row {row}"])])
         head = heads[0] if len(heads) == 1 else None
-        return found(check, severity, where, measured, cause, fix, call=self.number, head=head, row=row, **more)
+        more = {"call": self.number, "head": head, "row": row, "numbers": numbers or {}}
+        return found(check, severity, where, measured, cause, fix, **more)
 
 
 def concluded(check: str, findings: Iterable[Finding], read: int, measured: str, reason: str) -> Iterator[Result]:
     """The findings; without any, `Passed` with what was measured, or `Skipped` with the reason if nothing was read."""
     results: list[Result] = list(findings)
     yield from results or [Passed(check, measured) if read else Skipped(check, reason)]
-
-
-def judged(
-    check: str, judge: Callable[[AuditedCall], Iterable[Finding] | None], passed: str, skipped: str, run: AuditedRun
-) -> Iterator[Result]:
-    """The results of a check of single calls: its findings about each, or None where it does not apply."""
-    answers = [found for audited in run.calls if (found := judge(audited)) is not None]
-    findings = [finding for found in answers for finding in found]
-    yield from concluded(check, findings, len(answers), f"{counted(len(answers), 'call')}: {passed}", skipped)
 
 
 def has_norms(layer) -> bool:

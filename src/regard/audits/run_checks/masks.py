@@ -58,47 +58,60 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
     call, window = audited.call, audited.declared.window
     ahead = np.arange(call.shape[2])[None, :] - (call.start + rows)[:, None]  # key − query
     used = visible.any(0)  # keys masked for every row are padding, or outside the windows of all rows
-    every, diagonal = np.inf, "the diagonal is off by one"
-    known = {  # the least and the largest distance of the keys ahead, and the cause, by words
-        "each row also attends to the next key": (-every, 1, diagonal),
-        "no row attends to its own key": (-every, -1, diagonal),
-        "each row attends to every key, including later ones": (-every, every, "the mask is dropped, or never created"),
-    }
-    if window is not None:
-        known |= {
-            f"each row attends to {window + 1} keys": (-window, 0, "the window is off by one"),
-            f"each row attends to {window - 1} keys": (2 - window, 0, "the window is off by one"),
-            "each row attends to every earlier key": (-every, 0, "the sliding window is missing"),
-        }
-    off = visible != ((ahead <= 0) & (ahead > (-every if window is None else -window)) & used)
-    if not off.any():
-        return True
-    first = (ahead == 0) & (rows == rows[0])[:, None]  # may see itself, where no row else does
-    match = next(
+    known: list[tuple[str, str, np.ndarray]] = [
+        ("each row also attends to the next key", "the diagonal is off by one", ahead <= 1),
+        ("no row attends to its own key", "the diagonal is off by one", ahead < 0),
         (
-            (words + more, cause)
-            for words, (least, most, cause) in known.items()
-            for own, more in ((False, ""), (first, ", except for the first"))
-            if (visible == ((((ahead >= least) & (ahead <= most)) | own) & used)).all()
+            "no row except the first attends to its own key",
+            "the diagonal is off by one",
+            (ahead < 0) | ((ahead == 0) & (rows == rows[0])[:, None]),
         ),
-        None,
-    )
+        (
+            "each row attends to every key, including later ones",
+            "the mask is dropped, or was never created",
+            np.ones_like(visible),
+        ),
+    ]
+    right = ahead <= 0
+    if window is not None:
+        right = right & (-ahead < window)
+        off = "the window is off by one"
+        known += [
+            (f"each row attends to {window + 1} keys", off, (ahead <= 0) & (-ahead <= window)),
+            (f"each row attends to {window - 1} keys", off, (ahead <= 0) & (-ahead < window - 1)),
+            ("each row attends to every earlier key", "the sliding window is missing", ahead <= 0),
+        ]
+    if (visible == (right & used)).all():
+        return True
+    match = next(((words, cause) for words, cause, band in known if (visible == (band & used)).all()), None)
     expected = "causal" + (f" with a window of {counted(window, 'key')}" if window is not None else "")
     if match is None:  # prefixes, images and packed documents may rightly have other masks
-        off = visible & (ahead > 0)
-        if not off.any():
-            return False
-        match = "some rows attend to later keys", "a prefix or an image with bidirectional attention, or a wrong mask"
+        future = visible & (ahead > 0)
+        row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
+        return bool(future.any()) and audited.finding(
+            "mask",
+            "note",
+            f"the call is declared {expected}, but in {int(future.sum())} of {future.size} (row, key) pairs a "
+            f"row attends to a later key, up to {int(ahead[future].max())} ahead (threshold: 0)",
+            "a prefix or an image with bidirectional attention, or a wrong mask",
+            "unless later keys are intended, restrict each row to key ≤ query",
+            heads=heads,
+            row=row,
+            numbers={"pairs": int(future.sum()), "of": int(future.size)},
+        )
     words, cause = match
+    off = visible != (right & used)
+    row = int(rows[np.argwhere(off)[0, 0]])
     return audited.finding(
         "mask",
-        "fault" if cause in [cause for *_, cause in known.values()] else "note",
+        "fault",
         f"the call is declared {expected}, but the mask differs in {int(off.sum())} of {off.size} (row, key) pairs "
         f"(threshold: 0): {words}",
         cause,
         "restrict each row to key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
         heads=heads,
-        row=int(rows[np.argwhere(off)[0, 0]]),
+        row=row,
+        numbers={"pairs": int(off.sum()), "of": int(off.size)},
     )
 
 
@@ -119,6 +132,7 @@ def _added_booleans(audited: AuditedCall) -> Finding | None:
         "and no key is masked",
         "a boolean mask is added to the scores",
         "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
+        numbers={"share": float(near.mean())},
     )
 
 
@@ -138,4 +152,5 @@ def alignment(audited: AuditedCall) -> Finding | bool:
         "which are not empty (threshold: 0)",
         "the causal mask (is_causal, or tril) is aligned top left, but the rows are the last positions",
         f"row 0 has position {K - Q}: shift the diagonal by that",
+        numbers={"rows": Q, "keys": K},
     )

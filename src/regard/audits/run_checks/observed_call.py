@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common.text.units import counted
 from ...laws.arguments import Arguments
 from ...laws.catalog import CATALOG
 from ...laws.explain import explain
@@ -181,13 +180,15 @@ def _units(call: Call) -> Units:
 @dataclass(frozen=True, eq=False)
 class Cause:
     """Why an output is wrong. checks: names of the checks that report it · description: completes "the output is that
-    of attention with …"
+    of attention with …" · arguments: those that produce the output · left: the largest difference that remains
     """
 
     checks: tuple[str, ...]
     description: str
     cause: str
     fix: str
+    arguments: Arguments
+    left: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,34 +209,24 @@ class Diagnosis:
     rows: int = 0
     cause: Cause | None = None
 
-    def __str__(self) -> str:
-        return (
-            f"over {counted(self.rows, 'row')} it differs by up to {self.error:.1e} from the expected output, where "
-            f"rounding explains at most {self.noise:.1e} (threshold: {REPORTED} times that)"
-        )
-
 
 def matches(call: Call) -> bool | None:
     """Whether the output matches the inputs and arguments of the call; None where that is unknown."""
-    compared = None if call.q is None else _compared(call)
-    return None if compared is None else not bool((compared[1].ratio > MARGIN).any())
-
-
-def _compared(call: Call) -> tuple[Part, Difference] | None:
-    """(the heads and rows that are read, how far their output is from the expected one); None where it is unknown."""
-    if call.v is None or call.out is None or 0 in call.shape:
+    if call.out is None or call.v is None or call.q is None:
         return None
     every = Part(np.arange(call.shape[0]), rows_to_read(call))
-    off = ObservedCall(call, every).difference(arguments_of(call), every)
-    return None if np.isnan(off.ratio).all() else (every, off)
+    ratio = ObservedCall(call, every).difference(arguments_of(call), every).ratio
+    return None if np.isnan(ratio).all() else not bool((ratio > MARGIN).any())
 
 
 def diagnose(call: Call) -> Diagnosis:
     """Compares the output of a call with the expected one, and explains the difference."""
-    compared = _compared(call)
-    if compared is None:
+    if call.v is None or call.out is None or 0 in call.shape:
         return Diagnosis("unknown")
-    every, (ratio, error) = compared
+    every = Part(np.arange(call.shape[0]), rows_to_read(call))
+    ratio, error = ObservedCall(call, every).difference(arguments_of(call), every)
+    if np.isnan(ratio).all():
+        return Diagnosis("unknown")
     wrong = ratio > REPORTED
     worst = int(np.nanargmax(np.where(np.isnan(ratio), -1, ratio)))
     result = Diagnosis(
@@ -265,7 +256,8 @@ def _explain(call: Call, wrong: Part) -> Cause | None:
         return permuted
     seen = ObservedCall(call, wrong)
     mistakes = explain([seen], catalog=SEEN)[0].mistakes
-    if seen.mistaken(mistakes) is None:
+    arguments = seen.mistaken(mistakes)
+    if arguments is None:
         return None
     descriptions, at = [], seen.arguments
     for mistake in mistakes:
@@ -276,35 +268,50 @@ def _explain(call: Call, wrong: Part) -> Cause | None:
         description=" and ".join(descriptions),
         cause="; ".join(mistake.cause for mistake in mistakes),
         fix="; ".join(mistake.fix for mistake in mistakes),
+        arguments=arguments,
+        left=float(np.nanmax(seen.difference(arguments, wrong).error)),
     )
 
 
 def _permuted(call: Call, wrong: Part) -> Cause | None:
     """Outputs of other heads, or outputs with the head axis and the row axis swapped."""
     assert call.out is not None
-    H, Q, _ = call.shape
+    (H, Q, _), arguments = call.shape, arguments_of(call)
     every = Part(np.arange(H), wrong.rows)
-    right = expected(call, arguments_of(call), every)
-    sources = []
+    right = expected(call, arguments, every)
+    sources, left = [], 0.0
     for head in wrong.heads:
-        ratio, _ = difference(replace(call, out=np.broadcast_to(call.out[head], call.out.shape)), every, right)
-        sources.append(next((source for source in range(H) if source != head and within(ratio[source])), None))
-    if None not in sources:
+        repeated = replace(call, out=np.broadcast_to(call.out[head], call.out.shape))
+        ratio, error = difference(repeated, every, right)
+        source = next((int(h) for h in every.heads if h != head and within(ratio[h])), None)
+        if source is None:
+            break
+        sources.append(source)
+        left = max(left, float(np.nanmax(error[source])))
+    if len(sources) == len(wrong.heads):
         shown = ", ".join(f"{source} in place of {head}" for head, source in list(zip(wrong.heads, sources))[:8])
         return Cause(
             ("heads",),
             f"other heads ({shown})",
             "heads are split and merged in different orders",
             "split and merge the heads with the same view and transpose",
+            arguments,
+            left,
         )
     if len(wrong.rows) < Q or 1 in (H, Q):
         return None
-    out, noise = (part.swapaxes(0, 1).reshape(part.shape) for part in (right.out, right.noise))
-    if not within(difference(call, every, right._replace(out=out, noise=noise)).ratio):
+    swapped = right._replace(
+        out=right.out.swapaxes(0, 1).reshape(right.out.shape),
+        noise=right.noise.swapaxes(0, 1).reshape(right.out.shape),
+    )
+    ratio, error = difference(call, every, swapped)
+    if not within(ratio):
         return None
     return Cause(
         ("heads",),
         "the head axis and the row axis swapped",
         "reshape is used where a transpose is needed",
         "call transpose(1, 2) before reshape",
+        arguments,
+        float(np.nanmax(error)),
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from ...common.text.units import counted
 from ..finding import Finding, Result
 from .audited_run import AuditedCall, AuditedRun, concluded
+from .observed_call import REPORTED
 
 # Compares an argument with what the layer declares: a finding, or whether they could be compared.
 Compare = Callable[[AuditedCall], Finding | bool]
@@ -16,11 +17,12 @@ Compare = Callable[[AuditedCall], Finding | bool]
 
 def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result]:
     """Results for one argument of the calls: whether it is what the layers declare, and whether outputs match it."""
-    explained = [_explained(name, audited) for audited in run.calls]
+    explained = list(_explained(name, run))
     compared = [] if compare is None else [compare(audited) for audited in run.calls]
     read, of = explained.count(True), compared.count(True)
-    measured = [f"outputs that match the arguments of their call: {read} of {len(run.calls)}"] if read else []
-    measured += [f"calls with the arguments that their layer declares: {of}"] if of else []
+    matches, has = "matches" if read == 1 else "match", "has" if of == 1 else "have"
+    measured = [f"{read} of {counted(len(run.calls), 'output')} {matches} the arguments of the call"] if read else []
+    measured += [f"{counted(of, 'call')} {has} the arguments that the layer declares"] if of else []
     wide = [
         window
         for audited in run.calls
@@ -42,44 +44,67 @@ def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result
 
 def output(run: AuditedRun) -> Iterator[Result]:
     """Outputs that no known mistake explains."""
-    answers = [_unexplained(audited) for audited in run.calls]
+    answers = list(_unexplained(run))
     read = answers.count(True)
     measured = f"{read} of {len(run.calls)} outputs are softmax(scores) · v, or a known mistake explains them"
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     yield from concluded("output", findings, read, measured, "no values and outputs were recorded")
 
 
-def _explained(name: str, audited: AuditedCall) -> Finding | bool:
-    """The finding, if a mistake of this check explains the output; otherwise whether the output could be compared."""
-    diagnosis, cause = audited.diagnosis, audited.diagnosis.cause
-    if cause is None or name not in cause.checks:
-        return diagnosis.status in ("matches", "explained")
-    return audited.finding(
-        name,
-        "fault",
-        f"the output is that of attention with {cause.description}; {diagnosis}",
-        cause.cause,
-        cause.fix,
-        heads=diagnosis.heads,
-        row=diagnosis.row,
-    )
+def _explained(name: str, run: AuditedRun) -> Iterator[Finding | bool]:
+    """For every call: the finding, if a mistake of this check explains its output; otherwise whether the output could
+    be compared.
+    """
+    for audited in run.calls:
+        diagnosis = audited.diagnosis
+        cause = diagnosis.cause
+        if cause is None or name not in cause.checks:
+            yield diagnosis.status in ("matches", "explained")
+            continue
+        yield audited.finding(
+            name,
+            "fault",
+            f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
+            f"up to {cause.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
+            f"where rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)",
+            cause.cause,
+            cause.fix,
+            heads=diagnosis.heads,
+            row=diagnosis.row,
+            numbers={
+                "error": diagnosis.error,
+                "left": cause.left,
+                "noise": diagnosis.noise,
+                "heads": list(diagnosis.heads),
+                "expected_scale": audited.call.scale,
+                "scale": cause.arguments.scale,
+            },
+        )
 
 
-def _unexplained(audited: AuditedCall) -> Finding | bool:
-    """The finding, if no known mistake explains the output; otherwise whether the output could be compared."""
-    diagnosis, training = audited.diagnosis, audited.declared.training
-    if diagnosis.status != "unexplained":
-        return diagnosis.status != "unknown"
-    return audited.finding(
-        "output",
-        "fault",
-        f"the output is not softmax(scores) · v of the recorded inputs, and no known mistake explains it; {diagnosis}",
-        "dropout, because the model is in training mode"
-        if training
-        else "the attention implementation ignores, adds or changes an argument without an error",
-        "call model.eval()"
-        if training
-        else "compare the implementation with rg.attention on the recorded q, k, v, call by call",
-        heads=diagnosis.heads,
-        row=diagnosis.row,
-    )
+def _unexplained(run: AuditedRun) -> Iterator[Finding | bool]:
+    """For every call: the finding, if no known mistake explains its output; otherwise whether the output could be
+    compared.
+    """
+    for audited in run.calls:
+        diagnosis = audited.diagnosis
+        if diagnosis.status != "unexplained":
+            yield diagnosis.status != "unknown"
+            continue
+        training = audited.declared.training
+        yield audited.finding(
+            "output",
+            "fault",
+            "the output is not softmax(scores) · v of the recorded inputs: it differs by up to "
+            f"{diagnosis.error:.1e} over {counted(diagnosis.rows, 'row')}, where rounding explains at most "
+            f"{diagnosis.noise:.1e} (threshold: {REPORTED} times that), and no known mistake explains it",
+            "dropout, because the model is in training mode"
+            if training
+            else "the attention implementation ignores, adds or changes an argument without an error",
+            "call model.eval()"
+            if training
+            else "compare the implementation with rg.attention on the recorded q, k, v, call by call",
+            heads=diagnosis.heads,
+            row=diagnosis.row,
+            numbers={"error": diagnosis.error, "noise": diagnosis.noise, "heads": list(diagnosis.heads)},
+        )

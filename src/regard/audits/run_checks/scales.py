@@ -118,6 +118,7 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
         + f" (threshold: a relative difference of {near:g})",
         cause or "the scale of this layer was changed, but not that of the others",
         f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
+        numbers={"scale": effective, "usual": usual, "factor": effective / usual},
     )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...common.dtypes import FLOATS
 from ...common.text.units import counted
-from ..finding import Finding
-from .audited_run import AuditedCall
+from ..finding import Result
+from .audited_run import AuditedCall, AuditedRun, concluded
 from .observed_call import roundoff, rows_to_read, unit
 
 
@@ -26,33 +26,47 @@ class Fault(NamedTuple):
     severity: str = "fault"
 
 
-def weights(audited: AuditedCall) -> Iterator[Finding] | None:
+def weights(run: AuditedRun) -> Iterator[Result]:
     """Recorded weights against the properties of a softmax over the allowed keys; with sinks rows may sum to less than
     1.
     """
-    return None if audited.call.given is None else _findings(audited)
-
-
-def _findings(audited: AuditedCall) -> Iterator[Finding]:
-    rows = rows_to_read(audited.call)
-    reported = np.zeros((audited.call.shape[0], len(rows)), bool)  # rows with a worse fault, which explains the others
-    for fault in _faults(audited, rows):
-        wrong = (fault.amount > fault.limit) & ~reported
-        if not wrong.any():
+    read, findings = 0, []
+    for audited in run.calls:
+        call = audited.call
+        if call.given is None:
             continue
-        reported |= wrong
-        yield audited.finding(
-            "weights",
-            fault.severity,
-            f"{fault.what} in {int(wrong.sum())} of {counted(wrong.size, 'row')}, by up to "
-            f"{float(fault.amount[wrong].max()):.3g} (threshold: {fault.limit:.1e})",
-            fault.cause,
-            fault.fix,
-            heads=np.flatnonzero(wrong.any(1)).tolist(),
-            row=int(rows[np.argwhere(wrong)[0, 1]]),
-        )
-        if fault.what.startswith("rows that sum"):
-            break  # dropout causes both kinds of sums: report it only once
+        read += 1
+        rows = rows_to_read(call)
+        reported = np.zeros((call.shape[0], len(rows)), bool)  # rows with a worse fault, which explains the others
+        for fault in _faults(audited, rows):
+            wrong = (fault.amount > fault.limit) & ~reported
+            if not wrong.any():
+                continue
+            reported |= wrong
+            heads = tuple(np.flatnonzero(wrong.any(1)).tolist())
+            row, most = int(rows[np.argwhere(wrong)[0, 1]]), float(fault.amount[wrong].max())
+            findings.append(
+                audited.finding(
+                    "weights",
+                    fault.severity,
+                    f"{fault.what} in {int(wrong.sum())} of {counted(wrong.size, 'row')}, by up to {most:.3g} "
+                    f"(threshold: {fault.limit:.1e})",
+                    fault.cause,
+                    fault.fix,
+                    heads=heads,
+                    row=row,
+                    numbers={"most": most, "what": fault.what, "heads": list(heads)},
+                )
+            )
+            if fault.what.startswith("rows that sum"):
+                break  # dropout causes both kinds of sums: report it only once
+    yield from concluded(
+        "weights",
+        findings,
+        read,
+        f"{counted(read, 'call')} with recorded weights: rows sum to 1, on allowed keys",
+        "no call was recorded as weights; the others are computed by a softmax",
+    )
 
 
 def _faults(audited: AuditedCall, rows: np.ndarray) -> Iterator[Fault]:

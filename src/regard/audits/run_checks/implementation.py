@@ -1,4 +1,4 @@
-"""The check arrived: every layer has recorded calls."""
+"""The checks implementation and arrived: the configured implementation ran, and every layer has recorded calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,37 @@ from ...common.module_settings import path_pattern
 from ...common.text.units import counted
 from ..difference import listed
 from ..finding import Passed, Result, Skipped, found
-from .audited_run import AuditedRun
+from .audited_run import AuditedRun, concluded
+
+# Words in the recorded kind of a call, by the attention implementation of transformers that makes such calls.
+KINDS = {"eager": ("written out",), "sdpa": ("sdpa",), "flex_attention": ("flex",), "regard": ("regard",)}
+
+
+def implementation(run: AuditedRun) -> Iterator[Result]:
+    """The implementation that computed each call is the one that its layer is configured with."""
+    read, findings = 0, []
+    ran: dict[str, int] = {}
+    for audited in run.calls:
+        configured = getattr(getattr(audited.layer, "config", None), "_attn_implementation", None)
+        call = audited.call
+        kind = str(call.notes.get("kind") or call.engine)
+        if configured not in KINDS or not kind:
+            continue
+        read += 1
+        ran[kind] = ran.get(kind, 0) + 1
+        if not any(word in kind.lower() for word in KINDS[configured]):
+            findings.append(
+                audited.finding(
+                    "implementation",
+                    "note",
+                    f"the layer is configured with {configured!r}, but {kind} ran (threshold: they agree)",
+                    "the layer computes its attention itself and ignores the setting",
+                    "no fix is needed if the numbers are right; a setting such as a faster kernel has no effect",
+                    numbers={"configured": configured, "ran": kind},
+                )
+            )
+    shown = ", ".join(f"{kind} {count} times" for kind, count in ran.items())
+    yield from concluded("implementation", findings, read, shown, "no layer has an implementation setting")
 
 
 def arrived(run: AuditedRun) -> Iterator[Result]:
@@ -17,7 +47,8 @@ def arrived(run: AuditedRun) -> Iterator[Result]:
     if run.module is None:
         yield Skipped("arrived", "the model is not available")
         return
-    if run.run.facts.get("left_out"):
+    left_out = run.run.facts.get("left_out")
+    if left_out:
         yield Skipped("arrived", "some layers were not recorded on purpose")
         return
     recorded = {audited.call.name for audited in run.calls}
