@@ -7,14 +7,14 @@ BUDGET = {
     "src/regard": {
         "engines": 127_880,  # selected keys, second derivatives (reference/second.py), jit/products.py
         "conformance": 46_740,  # a session is closed where its suite cannot begin (pytest_plugin.py)
-        "lens": 83_840,  # effects kept with runs; what_if and effects (interventions/); contributions, logit_lens and circuits (residual/)
+        "lens": 83_840,  # what_if and effects (interventions/), which runs keep; contributions … (residual/)
         "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 6_600,  # the functions of flash-attn and xformers
         "observe": 14_095,  # of torch before; what changes calls, and observers inside observers
         "learn": 34_040,
         "parallel": 32_530,  # as common: torch is not used until its import has ended
         "laws": 32_960,  # of conformance before; the base of findings (finding.py), which audits and conformance share
-        "audits": 32_970,  # decoding over caches of any module, and what is wrong with them (decoding.py, cache_causes.py)
+        "audits": 32_970,  # caches of any module, and what is wrong with them (cache_causes.py)
         "language": 37_950,  # vectors (tree/vectors.py, reductions.py), selected keys, captured.py, more of torch
         "ledger": 27_110,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 22_870,
