@@ -85,6 +85,8 @@ def _decoder(subject: Subject) -> tuple[Decoder, Difference]:
             except Raised as error:
                 errors.append(error)
         if ran:
+            if ran[0][0].name is None and not any(decoder.remembers for decoder, _ in ran):
+                raise NotApplicable("the model keeps no cache: a step changes nothing that it holds")
             return min(ran, key=lambda each: len(each[1].rows) if each[1].significant else 0)
     raise errors[0]
 

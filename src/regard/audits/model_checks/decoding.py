@@ -98,6 +98,24 @@ class Decoder:
         return contextlib.nullcontext() if self.name else restored(_owner(self.subject.model))
 
     @property
+    def remembers(self) -> bool:
+        """Whether a cache that the model keeps is changed by a step, or changes the output of the next one: what is
+        named like a cache may be a table of positions.
+        """
+        import torch
+
+        inputs, start = self.subject.inputs, self.start
+        with self.unchanged():
+            alone = dict(floats(self.subject.call(self.given(inputs, None, start, start + 1))))
+        with self.unchanged():
+            before = _kept(self.subject.model)
+            steps = self.steps(inputs, [start, start + 1])
+            next(steps)
+            changed = _kept(self.subject.model) != before
+            after, _ = next(steps)
+        return changed or any(not torch.equal(part, after[name]) for name, part in alone.items() if name in after)
+
+    @property
     def reorders(self) -> Any:
         """What reorders the entries of a cache for beam search: a method of the model, or of transformers' cache."""
         owner = _owner(self.subject.model)
@@ -116,11 +134,11 @@ def decoders(subject: Subject, several: int = SEVERAL) -> list[Decoder]:
         fits = {"use_cache", "past_key_values"} <= subject.parameters
         return [Decoder(subject, "past_key_values", {"use_cache": True}, several)] * fits
     free = {name: each.default for name, each in parameters_of(subject.model).items() if name not in subject.inputs}
-    holds = [name for name in free if any(word in name.lower() for word in CACHES)]
+    holds = [name for name in free if _names_a_cache(name)]
     switches = [name for name in holds if isinstance(free[name], bool)]
     taken = next((name for name in holds if free[name] is None), None)
     places = [name for name in free if any(word in name for word in PLACES) and name not in holds]
-    if not taken and not (_keeps_a_cache(subject.model) and (switches or places)):
+    if not taken and not (_kept(subject.model) and (switches or places)):
         return []
     plain = Decoder(subject, taken, dict.fromkeys(switches, True), several)
     placed = [replace(plain, place=(name, form)) for name in places for form in ("number", "row", "rows")]
@@ -132,6 +150,16 @@ def _owner(model: Any) -> Any:
     return getattr(model, "__self__", model)
 
 
-def _keeps_a_cache(model: Any) -> bool:
-    """Whether a module has an attribute, buffer or method for keys and values."""
-    return any(word in name.lower() for module in modules_of(_owner(model)) for name in dir(module) for word in CACHES)
+def _kept(model: Any) -> dict[tuple[int, str], tuple[int, int]]:
+    """What a module keeps under the name of a cache: which object, and how often a tensor was written to."""
+    return {
+        (number, name): (id(part), getattr(part, "_version", 0))
+        for number, module in enumerate(modules_of(_owner(model)))
+        for name in dir(module)
+        if _names_a_cache(name) and not callable(part := getattr(module, name))
+    }
+
+
+def _names_a_cache(name: str) -> bool:
+    """Whether a name is that of a cache: `past_key_values`, `kv_cache`, `kv`; not `qkv`."""
+    return any(word in part if word != "kv" else word == part for part in name.lower().split("_") for word in CACHES)
