@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -49,11 +48,6 @@ def loss(model: nn.Module, number: int) -> torch.Tensor:
     return losses(model(ids), ids, copies).mean()
 
 
-def others(shares: Sequence[float]) -> list[int]:
-    """Every head but the one with the largest share."""
-    return [number for number, share in enumerate(shares) if share < max(shares)]
-
-
 def main(*arguments: str) -> dict[str, float]:
     """Prints what happens, and returns the nats per copied token with and without parts of the attention."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -80,8 +74,9 @@ def main(*arguments: str) -> dict[str, float]:
     effects = rg.effects(model, inputs=ids, measure=copying)
     print(effects)
     found = {"whole": effects.clean, "without the best head": effects.ranked(1)[0][1] + effects.clean}
+    inducing = [head for head, share in enumerate(induction[0]) if share > 1 / 3]
     changes = {
-        "without the other heads of layer 1": {"layer": 1, "head": others(induction[0])},
+        "without the induction heads": {"layer": 1, "head": inducing},
         "without the first token": {"mask": (key > 0) | (query == 0)},
     }
     for name, change in changes.items():

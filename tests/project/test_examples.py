@@ -43,6 +43,16 @@ def test_digits_are_read(capsys):
     assert {int(column) for column in moved[:, 0, 4].argmax(1)} == {3, 4, 5}
 
 
+@pytest.mark.sweep
+@pytest.mark.slow
+def test_induction_heads_copy(capsys):
+    """A model that copies nearly guesses among 64 tokens without the heads that the detector names."""
+    found = example("induction").main()
+
+    assert found["whole"] < 0.7 and found["without the best head"] > 2 * found["whole"]
+    assert found["without the induction heads"] > 3 and "induction" in capsys.readouterr().out
+
+
 def test_a_model_of_the_standard_library(tmp_path, monkeypatch, capsys):
     """The example trains, goes on from its folder, draws the loss and writes, here on two files of the library."""
     pytest.importorskip("tokenizers", reason="tokenizers is not installed")
