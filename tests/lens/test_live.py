@@ -229,6 +229,7 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     view.click("#live-head")
     until(view, "state.run > 0")
     assert "without head 1" in view.text("#live-difference") and "without=3.1" in view.address()
+    assert view.tab.evaluate("runs[state.run].start === runs[0].start")  # what the page opens on stays
     view.click("#live-reset")
     until(view, "state.run === 0")
     assert view.tab.input_value("#live-text") == SENTENCE and "tired" in view.text("#reader")

@@ -57,7 +57,7 @@ class Live:
             known = described(run, findings)
         elif what == "without":
             run = self._without(given)
-            known = {**described(run, ()), "start": {}}  # what is shown stays
+            known = {**about(run), "findings": []}  # what is shown stays
         else:
             run = self._rules(given)
             known = {**calls_of(run), "findings": []}  # the text, and what is shown, stay

@@ -138,7 +138,7 @@ const atlas = {
     const [least, most] = [Math.min(...counts), Math.max(...counts)];
     if (counts.length) notes.push(`Here: ${least < most ? `${least.toLocaleString("en")} to ` : ""}${counted(most, "row")}.`); // a mean of few rows says little
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
-    else if (state.metric !== "matrix") notes.push("Linear colors from 0 to 100 %.");
+    else if (!["matrix", "effect"].includes(state.metric)) notes.push("Linear colors from 0 to 100 %.");
     if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
     $("atlas-note").textContent = notes.join(" ");
     for (const { call, head, button } of this.cells) {
