@@ -8,7 +8,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,26 +17,13 @@ from ..common.errors import refuse
 from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
 from ..language.measures import Request, checked_request
-from ..language.problem import Gradients, Problem, Tangents
+from ..language.problem import Gradients, Problem, Saved, Tangents
 from . import array_rules, fast_path, selected_keys
 from .choice import Explained, choose, why_not
 
 T = TypeVar("T")
 LONG = 1 << 25  # pairs, or numbers of keys and values, with which the reference takes a tenth of a second
 TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
-
-
-class Saved(NamedTuple):
-    """The result of a forward pass, saved for the backward pass.
-
-    out (B, H, Q, E) · sums (3, B, H, Q): lse, then two values per row that only the engine uses · lost (B, H, Q, E):
-    what rounding took from out, in a form that only the engine uses; None if it is not known or not used.
-    """
-
-    engine: str
-    out: np.ndarray
-    sums: np.ndarray
-    lost: np.ndarray | None = None
 
 
 def attend(
@@ -157,10 +144,10 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
 
         parts = selected_keys.selection(problem) if found is None else None
         if parts is not None:
-            return Saved(name, *selected_keys.keep(problem, parts, jit.keep))
-        return Saved(name, *(jit.keep(problem) if found is None else jit.kept(problem, *found)))
+            return selected_keys.keep(problem, parts, jit.keep)
+        return jit.keep(problem) if found is None else jit.kept(problem, *found)
     out, lse = solve(problem, name) if found is None else found
-    return Saved(name, out, np.stack([lse] * 3))
+    return Saved(out, np.stack([lse] * 3), engine=name)
 
 
 def pull_back(
@@ -180,12 +167,8 @@ def pull_back(
 
         parts = selected_keys.selection(problem) if into is None else None
         if parts is None:
-            return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted, into)
-
-        def of_piece(inner: Problem, kept: list, *rest) -> Gradients:
-            return jit.pull_back(inner, jit.Saved(*kept), *rest)
-
-        return selected_keys.pull_back(problem, parts, saved, dout, dlse, wanted=wanted, compute=of_piece)
+            return jit.pull_back(problem, saved, dout, dlse, wanted, into)
+        return selected_keys.pull_back(problem, parts, saved, dout, dlse, wanted=wanted, compute=jit.pull_back)
     assert into is None
     from .reference import attention as reference
 

@@ -80,9 +80,9 @@ def _table(of_tensors: bool) -> Table | None:
     locked = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
     if not locked or object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
         return None
-    from .jit.direct import library, table
+    from .jit.direct import table
 
-    found = library.of_torch(sys.modules["torch"]) if of_tensors else library.of_numpy()
+    found = table.of_torch(sys.modules["torch"]) if of_tensors else table.of_numpy()
     if found is None:
         return None
     made = table.Table(found)

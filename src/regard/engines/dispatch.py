@@ -13,13 +13,12 @@ from ..common.arrays import elsewhere
 from ..language.checks.arguments import Arguments
 from . import cpu
 from .choice import Explained, choose, why_not
-from .cpu import Saved, attend_partly, divide, keep, measured, merge_states, pull_back, push_forward, second, solve
+from .cpu import attend_partly, divide, keep, measured, merge_states, pull_back, push_forward, second, solve
 from .fast_path import Autograd
 
 __all__ = [
     "Autograd",
     "Explained",
-    "Saved",
     "attend",
     "attend_partly",
     "choose",

@@ -27,9 +27,10 @@ from .choice import choose
 from .selected_keys import selection
 
 
-class Kind(NamedTuple):
-    """A kind of call: its recipe (None if it cannot use the fast path), the bytes from the first element of each array
-    to the end of its last, the shapes of out as allocated, of lse and of the kernel's sums, and the dtype of the sums.
+class CachedCall(NamedTuple):
+    """What is kept of calls of one kind: their recipe (None if they cannot use the fast path), the bytes from the first
+    element of each array to the end of its last, the shapes of out as allocated, of lse and of the kernel's sums, and
+    the dtype of the sums.
 
     read: whether mask and score are arrays. tables: where their addresses are in the argument block. latest: of a mask
     that is an array, the contents and recipes of the latest call.
@@ -72,7 +73,7 @@ class Autograd(NamedTuple):
     again: Callable[..., Any]
 
 
-_kinds: Memo[Kind] = Memo(64)
+_kinds: Memo[CachedCall] = Memo(64)
 
 # Built once, because they are used in every call: types of arguments that may take the fast path.
 ADDRESSES = Struct("7q")  # at the beginning of what `direct.layout` returns
@@ -133,7 +134,7 @@ def known(q, k, v, arguments: Arguments, engine, *, rows_first=False, autograd=N
     return kind, pointers
 
 
-def _of_contents(kind: Kind, qkv: tuple, arguments: Arguments, read: tuple, rows_first: bool) -> Kind:
+def _of_contents(kind: CachedCall, qkv: tuple, arguments: Arguments, read: tuple, rows_first: bool) -> CachedCall:
     """The kind with the recipe for a mask that is an array: the latest one if the mask is equal to that of then."""
     kept, recipe, backward = kind.latest[0]
     if not array_rules.equal(read[0], kept):
@@ -149,8 +150,8 @@ def _of_contents(kind: Kind, qkv: tuple, arguments: Arguments, read: tuple, rows
 LAYOUTS = 8  # for which a kind keeps recipes of its backward pass
 
 
-def keep(kind: Kind, q, k, v, *given) -> tuple:
-    """(out, sums) or, in 16 bits, (out, sums, lost): tensors, as `jit.Saved` describes them."""
+def keep(kind: CachedCall, q, k, v, *given) -> tuple:
+    """(out, sums) or, in 16 bits, (out, sums, lost): tensors, as `Saved` describes them."""
     found = None if given else direct.keep(kind, q, k, v)
     if found is not None:
         return found
@@ -165,7 +166,7 @@ def keep(kind: Kind, q, k, v, *given) -> tuple:
     return tuple(kept)
 
 
-def pull_back(kind: Kind, given: tuple, *tensors) -> tuple | None:
+def pull_back(kind: CachedCall, given: tuple, *tensors) -> tuple | None:
     """The gradients of q, k and v from (q, k, v, *kept, dout); None unless `learn` has seen tensors like these."""
     found = None if given else direct.pull_back(kind, *tensors[:5], *tensors[-2:])
     if found is not None:
@@ -188,7 +189,7 @@ def pull_back(kind: Kind, given: tuple, *tensors) -> tuple | None:
     return found
 
 
-def learn(kind: Kind, problem: Problem, given: tuple, *tensors) -> None:
+def learn(kind: CachedCall, problem: Problem, given: tuple, *tensors) -> None:
     """Keeps the recipe of a backward pass that was checked, if it read the tensors (q, k, v, *kept, dout) in place."""
     (*_, out, sums), dout, words = tensors[:5], tensors[-1], direct.layout(*tensors[:5], *tensors[-2:])
     layout = _layout(given) if given else ()
@@ -278,7 +279,7 @@ def _recipe(problem: Problem, read: tuple, rows_first: bool, tensors: bool) -> t
     return bare, array_rules.places(tables, given)
 
 
-def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, read=(None, None)) -> Kind:
+def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, read=(None, None)) -> CachedCall:
     """The checks of a call, and its recipe; the recipe is None where the checks had to copy an array."""
     jit = _jit()
     problem = Problem.of(q, k, v, **arguments._asdict(), gradients=True)
@@ -294,7 +295,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
     reads = any(rule.tables for rule in (problem.mask, problem.score) if rule is not None)
     marks = read[0] is not None, read[1] is not None
     absent = {name: None for name, array in zip(("mask", "score"), marks, strict=True) if array}
-    kind = Kind(
+    kind = CachedCall(
         None if places is None else recipe,
         read=marks,
         tables=places or (),

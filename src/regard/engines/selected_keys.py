@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..language.analysis import evaluate, substituted
 from ..language.checks.numbers import Starts
 from ..language.expr import Const, Expr, Op, Read, Table, batch, frozen_table, head, key, query
-from ..language.problem import Gradients, Problem
+from ..language.problem import Gradients, Problem, Saved
 from ..language.selected_keys import Selected
 
 ROOM = 32 << 20  # bytes of keys and values that are copied at once
@@ -168,8 +168,8 @@ def solve(problem: Problem, parts, compute: Callable, out: np.ndarray | None) ->
     return out, lse
 
 
-def keep(problem: Problem, parts, compute: Callable) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(out, sums, lost) of the call, as the compiled engine keeps them."""
+def keep(problem: Problem, parts, compute: Callable) -> Saved:
+    """What the compiled engine keeps of the call."""
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
     out, sums = np.empty((B, H, Q, E), problem.dtype), np.empty((3, B, H, Q), problem.real)
     lost = np.empty((B, H, Q, E), np.int16) if problem.dtype.itemsize == 2 else None
@@ -180,10 +180,12 @@ def keep(problem: Problem, parts, compute: Callable) -> tuple[np.ndarray, np.nda
             piece.put(some, array)
         if lost is not None:
             piece.put(found.lost, lost)
-    return out, sums, lost
+    return Saved(out, sums, lost)
 
 
-def pull_back(problem: Problem, parts, saved, dout, dlse, *, wanted: list[Table], compute: Callable) -> Gradients:
+def pull_back(
+    problem: Problem, parts, saved: Saved, dout, dlse, *, wanted: list[Table], compute: Callable
+) -> Gradients:
     """The gradients of the call. compute: those of a piece, from its problem, what was kept of it, dout and dlse."""
     B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
     dq, tables = np.empty((B, H, Q, D), problem.dtype), {table: np.zeros(table.array.shape) for table in wanted}
@@ -191,8 +193,8 @@ def pull_back(problem: Problem, parts, saved, dout, dlse, *, wanted: list[Table]
     for piece in pieces(problem, *parts):
         inner, places = piece.problem, piece.places
         into = tuple(np.zeros(array.shape, problem.real) for array in (inner.k, inner.v))
-        kept: list[Any] = [piece.take(saved.out), np.stack([piece.take(each) for each in saved.sums])]
-        kept.append(None if saved.lost is None else piece.take(saved.lost))
+        lost = None if saved.lost is None else piece.take(saved.lost)
+        kept = Saved(piece.take(saved.out), np.stack([piece.take(each) for each in saved.sums]), lost)
         found = compute(inner, kept, piece.take(dout), None if dlse is None else piece.take(dlse), wanted, into)
         piece.put(found.q, dq)
         for table in wanted:

@@ -50,6 +50,21 @@ class Gradients(NamedTuple, Generic[ArrayT]):
     sinks: ArrayT | None
 
 
+class Saved(NamedTuple):
+    """The result of a forward pass, saved for the backward pass of the same engine.
+
+    out (B, H, Q, E) · sums (3, B, H, Q): lse, then top and total of the compiled engine, where a weight is
+    2**(exponent · (s - top)) / total with s in units of the kernel · lost (B, H, Q, E) int16, contiguous: what rounding
+    took from out, as the upper half of a float32, so that gradients do not have the error of that rounding; None if out
+    is not rounded, and if only out is known.
+    """
+
+    out: np.ndarray
+    sums: np.ndarray
+    lost: np.ndarray | None = None
+    engine: str = "jit"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """The checked arguments of one call: arrays as (B, heads, rows, depth) views, rules as expressions.

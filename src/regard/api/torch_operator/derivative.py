@@ -14,13 +14,13 @@ import torch.utils._pytree as pytree
 from ...common.arrays import as_tensor, read_array
 from ...common.errors import refuse
 from ...engines import dispatch
-from ...language.problem import Problem, Tangents
+from ...language.problem import Problem, Saved, Tangents
 from ..backward import fitted, learned
 
 
 def forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, ...]:
     """(out, sums, lost) in the layout of the caller's tensors."""
-    _, out, sums, lost = dispatch.keep(problem, engine)
+    out, sums, lost, _ = dispatch.keep(problem, engine)
     if lost is None:
         lost = np.zeros(out.shape if problem.dtype.itemsize == 2 else 0, np.int16)
     flat = as_tensor(lost.reshape(*problem.lead, *out.shape[2:]) if lost.size else lost.reshape(0))
@@ -36,17 +36,17 @@ def gradients(problem: Problem, engine: str, needs: Sequence[bool], passed, tens
     """The gradients of the tensors that need them: q, k, v, sinks, and those that the rules read.
 
     passed: the gradients of the results of the forward pass, or None for 0, and these results: dout, dsums, out, sums,
-    and what rounding took from out (`dispatch.Saved`): for inputs of 16 bits in the shape of out, otherwise empty.
+    and what rounding took from out (`Saved`): for inputs of 16 bits in the shape of out, otherwise empty.
     """
     dout, dsums, out, sums, lost = passed
     B, H, Q, _ = problem.q.shape
     four = (B, H, Q, problem.v.shape[3])
     name, _ = dispatch.choose(problem, engine)
-    saved = dispatch.Saved(
-        name,
+    saved = Saved(
         read_array(out, "out").reshape(four),
         sums.numpy().reshape(3, B, H, Q),
         lost.numpy().reshape(four) if problem.dtype.itemsize == 2 else None,
+        name,
     )
     given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
     dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)

@@ -6,16 +6,16 @@ device, or notice that one was changed in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
 from ...engines import fast_path
-from ...engines.fast_path import Kind
+from ...engines.fast_path import CachedCall
 from ...language.checks.arrays import four_axes
 from ...language.expr import Expr, Table
 from ...language.problem import Problem
@@ -27,23 +27,15 @@ NOTHING = np.empty(0)
 NEEDS = True, True, True, False  # q, k, v and no sinks
 
 
-class Call(NamedTuple):
-    """A checked call without its tensors and its rules; a rule that reads arrays is their text."""
-
-    checked: Problem
-    mask: Expr | str | None
-    score: Expr | str | None
-    engine: str
-
-    def over(self, q, k, v, sinks, tables) -> Problem:
-        """The problem over these tensors."""
-        batch = tuple(q.shape[:-3])
-        q, k, v = (four_axes(read_array(each, "attention"), batch) for each in (q, k, v))
-        sinks = None if sinks is None else read_array(sinks, "sinks")
-        if sinks is not None and sinks.ndim == 1:
-            sinks = sinks[:, None]
-        mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in (self.mask, self.score))
-        return replace(self.checked, q=q, k=k, v=v, mask=mask, score=score, sinks=sinks)
+def _over(bare: Problem, mask, score, q, k, v, sinks, *tables) -> Problem:
+    """A checked problem without its tensors and its rules, over these; a rule that reads arrays is its text."""
+    batch = tuple(q.shape[:-3])
+    q, k, v = (four_axes(read_array(each, "attention"), batch) for each in (q, k, v))
+    sinks = None if sinks is None else read_array(sinks, "sinks")
+    if sinks is not None and sinks.ndim == 1:
+        sinks = sinks[:, None]
+    mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in (mask, score))
+    return replace(bare, q=q, k=k, v=v, mask=mask, score=score, sinks=sinks)
 
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,11 +43,11 @@ def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor,
     tables: list[torch.Tensor] = []
     mask, score = _without_arrays(problem.mask, tables), _without_arrays(problem.score, tables)
     bare = replace(problem, q=NOTHING, k=NOTHING, v=NOTHING, mask=None, score=None, sinks=None)
-    call = Call(bare, mask, score, engine)
+    over = functools.partial(_over, bare, mask, score)
     given = [
         None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
     ]
-    out, sums = _Eager.apply(problem, call, *given, *tables)
+    out, sums = _Eager.apply(problem, over, engine, *given, *tables)
     return out, sums[0]
 
 
@@ -75,36 +67,36 @@ class _Eager(torch.autograd.Function):
     """The checked problem goes directly to its engine."""
 
     @staticmethod
-    def forward(ctx, problem: Problem, call: Call, *tensors):
-        out, sums, lost = forward_of(problem, call.engine)
-        ctx.call = call
+    def forward(ctx, problem: Problem, over: Callable[..., Problem], engine: str, *tensors):
+        out, sums, lost = forward_of(problem, engine)
+        ctx.over, ctx.engine = over, engine
         ctx.save_for_backward(*tensors, out, sums, lost)
         ctx.set_materialize_grads(False)
         return out, sums
 
     @staticmethod
     def backward(ctx, dout, dsums):
-        call, needs = ctx.call, ctx.needs_input_grad[2:]
+        over, engine, needs = ctx.over, ctx.engine, ctx.needs_input_grad[3:]
         *tensors, out, sums, lost = ctx.saved_tensors
 
         def work(*given):
             passed, tensors = given[:5], given[5:]
-            return gradients(call.over(*tensors[:4], tensors[4:]), call.engine, needs, passed, tensors)
+            return gradients(over(*tensors), engine, needs, passed, tensors)
 
         given = dout, dsums, out, sums, lost, *tensors
         if torch.is_grad_enabled():
-            over = Twice(lambda _, held: (call.over(*held[:4], held[4:]), call.engine), needs, 5, 0)
-            found = iter(differentiable(work, over, *given))
+            twice = Twice(lambda _, held: (over(*held), engine), needs, 5, 0)
+            found = iter(differentiable(work, twice, *given))
         else:
             found = iter(work(*given))
-        return None, None, *(next(found) if needed else None for needed in needs)
+        return None, None, None, *(next(found) if needed else None for needed in needs)
 
 
 class _Again(torch.autograd.Function):
     """A call of a known kind; autograd keeps its tensors, as in eager.py."""
 
     @staticmethod
-    def forward(ctx, kind: Kind, q, k, v, *given):
+    def forward(ctx, kind: CachedCall, q, k, v, *given):
         kept = fast_path.keep(kind, q, k, v, *given)
         ctx.kind = kind
         ctx.save_for_backward(*given, q, k, v, *kept)
@@ -136,7 +128,7 @@ class _Again(torch.autograd.Function):
         return None, *(part if needed else None for part, needed in zip(found, needs, strict=True)), *[None] * count
 
 
-def _checked(kind: Kind, given: tuple, tensors: tuple) -> list[torch.Tensor]:
+def _checked(kind: CachedCall, given: tuple, tensors: tuple) -> list[torch.Tensor]:
     """The gradients of q, k and v; the next call with such tensors need not be checked."""
     (q, k, v, out, sums, *_), problem = tensors, kind.problem(*tensors[:3], *given)
     passed = tensors[-1], None, out, sums, tensors[5]

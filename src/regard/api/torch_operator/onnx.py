@@ -21,8 +21,8 @@ from ...language.expr import Const, Expr, Op, batch, head, key, lift, query, tab
 from ...language.expr import score as the_score
 from ...language.functions import where
 from ...language.masks import causal
+from ...language.rule_text import without_numbers
 from ...language.tree.traced import Traced
-from ...language.unread import without_numbers
 from .record import build, name_tensors
 
 WHERE = "attention in ONNX"

@@ -15,14 +15,13 @@ code/       expressions and loops as machine code
 
 from . import threads
 from .code.target import description, host
-from .engine import LARGEST, Saved, keep, recipe_of, run, solve, tile_shape, too_large, why_not
+from .engine import LARGEST, keep, recipe_of, run, solve, tile_shape, too_large, why_not
 from .gradients import kept, pull_back
 from .gradients import recipe_of as backward_recipe
 from .launch import Workspace
 
 __all__ = [
     "LARGEST",
-    "Saved",
     "Workspace",
     "backward_recipe",
     "description",

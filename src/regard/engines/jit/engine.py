@@ -14,7 +14,7 @@ from ...language.expr import Const, Expr, Op, Table, walk
 from ...language.expr import score as the_score
 from ...language.intervals import Interval
 from ...language.operators import OPERATORS
-from ...language.problem import Problem
+from ...language.problem import Problem, Saved
 from ..plan import Plan, Summaries, plan, plan_step
 from . import threads
 from .code import build
@@ -56,19 +56,6 @@ class Prepared(NamedTuple):
     def bare(self) -> Prepared:
         """Without the leaves, which would keep arrays alive."""
         return self._replace(tables=[], constants=[])
-
-
-class Saved(NamedTuple):
-    """The result of a forward pass, saved for the backward pass.
-
-    sums (3, B, H, Q): lse, top and total; a weight is 2**(exponent · (s - top)) / total, with s in units of the kernel.
-    lost (B, H, Q, E) int16, contiguous: what rounding took from out, as the upper half of a float32, so that gradients
-    do not have the error of that rounding; None if out is not rounded, and if only out is known.
-    """
-
-    out: np.ndarray
-    sums: np.ndarray
-    lost: np.ndarray | None = None
 
 
 class Recipe(NamedTuple):
@@ -167,7 +154,7 @@ def keep(problem: Problem) -> Saved:
 
 def fill(problem: Problem, saved: Saved, partial: bool = False) -> None:
     """Computes a call into the arrays of `saved`. partial: out is O in the dtype of sums, top and total are m and l."""
-    (B, H, Q, _), real, (out, sums, lost) = problem.q.shape, problem.real, saved
+    (B, H, Q, _), real, (out, sums, lost, _) = problem.q.shape, problem.real, saved
     if 0 in (B, H, Q):
         return
     arrays = q, k, v, out = problem.q, problem.k, problem.v, out

@@ -15,8 +15,8 @@ import numpy as np
 from ...language.analysis import adjoints
 from ...language.expr import Const, Expr, Op, Read, Table, Var
 from ...language.expr import score as the_score
-from ...language.problem import Problem
-from .engine import Saved, rules
+from ...language.problem import Problem, Saved
+from .engine import rules
 from .kernels.backward_parts.table_sums import BLOCK
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...common.arrays import address
 from ...common.caching import Memo
 from ...language.expr import Table
-from ...language.problem import Gradients, Problem
+from ...language.problem import Gradients, Problem, Saved
 from ..plan import Plan, plan
 from . import threads
 from .code import build
@@ -21,7 +21,7 @@ from .code.arguments import factors, pack, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import LARGE, Prepared, Saved, least_work, needs_64_bits, rules
+from .engine import LARGE, Prepared, least_work, needs_64_bits, rules
 from .gradient_sums import Grid, all_direct, from_tile, grid, merged, partials_of, reads_of, sinks
 from .kernels import backward
 from .kernels.backward_parts.products import GRAIN

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...language.problem import Problem
+from ...language.problem import Problem, Saved
 from . import threads
 from .code import build
 from .code.arguments import factors, slot
 from .code.special import LOG2E
 from .code.target import host
-from .engine import Saved, fill
+from .engine import fill
 from .kernels import merge
 from .launch import Workspace
 

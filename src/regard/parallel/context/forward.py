@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...engines import dispatch
-from ...engines.dispatch import Saved
+from ...language.problem import Saved
 from ..exchange.redistribute import Redistribution
 from ..exchange.transport import Transport, sparse, swap_arrays, write
 from ..placement import Placement

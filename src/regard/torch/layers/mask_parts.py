@@ -16,8 +16,8 @@ from ...language.analysis import evaluate
 from ...language.callables import as_mask
 from ...language.expr import Expr, Op, Var, batch, head, key, query, walk
 from ...language.masks import causal, everything
+from ...language.rule_text import without_numbers
 from ...language.tree.traced import Traced, text
-from ...language.unread import without_numbers
 
 SYMBOLS = batch, head, query, key
 CAUSAL, EVERYTHING = causal(), everything()  # built here, because torch.compile records calls of these functions

@@ -1,13 +1,17 @@
-"""Direct calls as machine code, the forward pass: `attend`, and what describes calls and tensors (library.py)."""
+"""Direct calls as machine code, the forward pass: `attend`, and what describes calls and tensors (table.py)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from llvmlite import ir
 
+from ....common.dtypes import FLOATS
 from ..code.arguments import FIXED
-from ..code.ir import I32, I64, PTR, Callee
+from ..code.formats import REALS, Format
+from ..code.ir import F64, I32, I64, PTR, Callee
+from ..code.target import host
 from ..pool import ENDLESS, ENTERED, HELPERS, LEFT, PAST, PENDING, RUN
 from .tensors import AXES, CONDITION, ENTRY, GROWTH, KEY, LAYOUT, TABLE, TENSORS, Reader
 
@@ -228,7 +232,9 @@ class Attend(Reader):
         """The number of keys, and the strides that depend on it."""
         keys, *strides = (self.word(self.growth, number) for number in range(len(GROWTH)))
         self.put_word(keys, block, FIXED.index("K"))
-        self.put(self.trunc(keys, I32), self.at(self.part(entry, "runs", PTR), 4), 4)
+        with self.loop(0, self.part(entry, "tiles")) as tile:
+            run = self.at(self.part(entry, "runs", PTR), tile.index, 12)
+            self.put(self.trunc(keys, I32), self.at(run, 4), 4)
         size, of_score = self.part(entry, "bytes"), self.part(entry, "score_bytes")
         for name, stride in zip(GROWTH[1:5], strides[:4], strict=True):
             self.put_word(self.mul(stride, size), block, FIXED.index(name))
@@ -356,3 +362,53 @@ class AttendArrays(Arrays, Attend):
     def address_of(self, array, drop: list):
         """The address of a new array's first element."""
         return self.get(self.at(array, DATA), I64, 8)
+
+
+MOST = 1 << 16  # numbers
+LANES = 8
+
+
+class Least(Reader):
+    """`least`: the least number of a tensor, because what is added to scores is looked at in every call.
+
+    None for tensors of another dtype, without numbers, with gaps in memory, or of so many numbers that torch's threads
+    are faster. NaN is passed over.
+    """
+
+    def write(self) -> None:
+        self.unless(self.icmp_signed("!=", self.args[2], 1))
+        layout = self.alloca(I64, LAYOUT)
+        self.clear(layout, LAYOUT)
+        data = self.inttoptr(self.layout(self.given(0), layout), PTR)
+        kind, count = self.word(layout, 0), 1
+        for axis in range(AXES):
+            exists = self.icmp_unsigned(">", self.and_(kind, 2**32 - 1), axis)
+            size = self.select(exists, self.word(layout, 1 + axis), 1)
+            count = self.mul(count, size)
+        self.unless(self.icmp_signed("!=", count, self.get(self.extent, I64, 8)))
+        self.unless(self.icmp_unsigned(">", self.sub(count, LANES), MOST - LANES))
+        for row in FLOATS.values():
+            dtype = row.kind | row.bits << 8 | 1 << 16
+            with self.when(self.icmp_unsigned("==", self.lshr(kind, 32), dtype)):
+                self.ret(self.external("PyFloat_FromDouble", PTR, self._least(row.name, data, count)))
+        self.branch(self.missed)
+        self.finish()
+
+    def _least(self, name: str, data, count):
+        """Of at least LANES contiguous numbers; the last ones may be read twice."""
+        form = Format(name, host())
+        end = self.sub(count, LANES)
+
+        def numbers(first):
+            return form.load(self, self.at(data, first, form.itemsize), LANES)
+
+        with self.loop(0, end, LANES, carry=[numbers(end)]) as each:
+            each.carry(self._less(numbers(each.index), each.carried[0]))
+        (found,) = each.result
+        least = self.number(math.inf, form.real)
+        for lane in range(LANES):
+            least = self._less(self.lane(found, lane), least)
+        return least if REALS[FLOATS[name].sums] == F64 else self.fpext(least, F64)
+
+    def _less(self, a, b):
+        return self.select(self.fcmp_ordered("<", a, b), a, b)

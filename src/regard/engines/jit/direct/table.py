@@ -1,4 +1,19 @@
-"""The table of known calls: the memory that the machine code reads, and the owners of what it points to."""
+"""The table of known calls: the memory that the machine code reads, and the owners of what it points to.
+
+Each of the two libraries, torch and NumPy, has a table, and a module of machine code with its functions:
+
+    attend(q, k, v, rule and numbers …)               the output, or None: no call like this one is in the table
+    describe(q, k, v, rule and numbers …)             the key of such a call as bytes, or None: it goes through Python
+    layout(tensors …)                                 addresses and layouts of seven tensors as bytes, or None likewise
+    keep(kind, q, k, v)                               the output and what the backward pass needs, or None
+    pull_back(kind, q, k, v, out, sums, lost, dout)   the gradients of q, k and v, or None
+    least(tensor)                                     the least number of a small tensor of floats, or None
+
+    attend_arrays, describe_arrays                    the same of NumPy's arrays
+
+They are functions of Python's C interface (METH_FASTCALL), and hold its lock. Their `self` is the address of the table,
+an integer.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +22,124 @@ import functools
 import sys
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 
+from ....common import thread_count
 from ....common.arrays import address
 from ....common.caching import lock
+from ....common.call_hooks import watchers
+from ....common.dtypes import FLOATS
 from .. import engine, threads
 from ..code import build, target
 from ..code.arguments import FIXED
+from ..code.ir import I64, PTR
 from ..kernels.backward_specification import PHASES
 from ..launch import Workspace
-from .gradients import BACK, BACK_KEY
-from .library import Library, write
-from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE
+from .forward import Attend, AttendArrays, Describe, DescribeArrays, Layout, Least
+from .gradients import BACK, BACK_KEY, Keep, PullBack
+from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE, Reader
+
+# Nothing else looks at calls, and nothing limits them: an object, an attribute of it or None, and the value that this,
+# or a call of the object, has to have.
+CONDITIONS = (
+    (target, "_forced", None),
+    (thread_count, "limits", 0),
+    (watchers.__len__, None, 0),
+)
+
+
+OF_TENSORS = {
+    "attend": Attend,
+    "describe": Describe,
+    "layout": Layout,
+    "keep": Keep,
+    "pull_back": PullBack,
+    "least": Least,
+}
+OF_ARRAYS = {
+    "attend_arrays": AttendArrays,
+    "describe_arrays": DescribeArrays,
+}
+
+
+def write(functions: dict[str, type[Reader]]) -> ir.Module:
+    """The module with these functions."""
+    module = ir.Module("regard")
+    for name, writer in functions.items():
+        writer(ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), name)).write()
+    return module
+
+
+class Library(NamedTuple):
+    """functions: their writers by name; describe: the one that gives keys. objects: words of the table. conditions: of
+    a direct call. read: the address of the function that reads a tensor. strides_in_bytes: rather than in elements.
+    dtype: by name.
+    """
+
+    functions: dict[str, type[Reader]]
+    describe: str
+    objects: dict[str, Any]
+    conditions: tuple[tuple[Any, str | None, Any], ...]
+    read: int
+    strides_in_bytes: bool
+    dtype: Callable[[str], Any]
+
+
+def of_torch(torch) -> Library | None:
+    """Tensors, read by DLPack's C exchange interface; None where torch lacks it."""
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    read = 0 if exchange is None else _reader(exchange)
+    if not read:
+        return None
+    interception, profiler = torch._C, torch.autograd.profiler
+    conditions = (
+        (interception._are_functorch_transforms_active, None, False),
+        (interception._len_torch_dispatch_stack, None, 0),
+        (interception._is_tracing, None, False),
+        (torch.autograd.forward_ad, "_current_level", -1),
+        (profiler, "_is_profiler_enabled", False),
+        *CONDITIONS,
+    )
+    objects = {
+        "tensor": torch.Tensor,
+        "parameter": torch.nn.Parameter,
+        "requires_grad": "requires_grad",
+        "grad_enabled": torch.is_grad_enabled,
+        "is_neg": torch.Tensor.is_neg,
+        "storage": torch.Tensor.untyped_storage,
+        "offset": torch.Tensor.storage_offset,
+        "empty": torch.Tensor.new_empty,
+        "dtype": ("dtype",),
+        "int16": torch.int16,
+        "get_threads": threads.count,
+    }
+    return Library(OF_TENSORS, "describe", objects, conditions, read, False, lambda name: FLOATS[name].torch)
+
+
+def of_numpy() -> Library:
+    """Arrays."""
+    objects = {
+        "tensor": np.ndarray,
+        "parameter": np.ndarray,
+        "empty": np.empty,
+        "get_threads": threads.count,
+    }
+    return Library(OF_ARRAYS, "describe_arrays", objects, CONDITIONS, 0, True, np.dtype)
+
+
+def _reader(exchange) -> int:
+    """The address of `dltensor_from_py_object_no_sync` in a DLPackExchangeAPI of version 1; 0 in another version."""
+    python = ctypes.pythonapi
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))(exchange)
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
+    words = pointer(exchange, name)
+    if ctypes.c_uint32.from_address(words).value != 1:
+        return 0
+    return ctypes.c_void_p.from_address(words + 40).value or 0
+
 
 CALLS = 128  # in the table, of each pass: two for each kind (fast_path); another one takes the place of the oldest
 ADDRESSES = Struct("4q")
@@ -102,8 +221,8 @@ class Table:
                 held = held, (again := functools.partial(differentiate, kind))
                 values["differentiate"] = id(again)
             self._enter(self.calls, key, values, (rules, held))
-            # Several rows may take several tiles, where registers are narrow; the machine code writes the end of one.
-            if step != key and "launch" not in values and kind.recipe.plan.runs.shape == (1, 3):
+            runs = kind.recipe.plan.runs  # of each tile one, which ends with the keys
+            if step != key and "launch" not in values and (runs == runs[0]).all():
                 values, held = self._step(kind, *(self._unit(array) for array in (call[0], score)))
                 self._enter(self.calls, step, values, (rules, held))
 
@@ -116,7 +235,7 @@ class Table:
         values, held = self._entry(kind)
         runs, (_, _, (workspace, *_)) = kind.recipe.plan.runs.copy(), held
         workspace.block[FIXED.index("runs")] = address(runs)
-        values |= {"kind": 0, "runs": address(runs), "bytes": size, "score_bytes": score_size}
+        values |= {"kind": 0, "runs": address(runs), "tiles": len(runs), "bytes": size, "score_bytes": score_size}
         values["score"] = kind.tables[0] if kind.tables else 0
         return values, (held, runs)
 

@@ -55,7 +55,7 @@ TABLE = (
     "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "empty", "dtype", "int16", "get_threads",
 )  # fmt: skip
 ENTRY = (
-    "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "runs", "bytes", "score_bytes",
+    "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "runs", "tiles", "bytes", "score_bytes",
     "kernel", "block", "counters", "fresh", "size", "scratch", "sums", "step",
     "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
 )  # fmt: skip
