@@ -3,8 +3,8 @@ the ledger observe calls by the same `Observer`.
 
 observed_call  one attention call, its properties and the memory layout of its tensors; as a problem of regard
 observer       observes the calls of regard and torch, and attention computed by separate products and a softmax
-profiling      the cost of each call (profile_result: figures, table, and the trace of torch's profiler)
-tracing        the inputs of each call and the first fault (faults: the checks)
+profiling      the cost of each call: figures, table, and the trace of torch's profiler
+tracing        the inputs of each call and the first fault
 recorder       records the calls of a transformers model on regard, whose rules it receives from torch/hf
 handwritten    recognizes handwritten attention by following products through torch functions
 """
