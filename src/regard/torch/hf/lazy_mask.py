@@ -312,13 +312,15 @@ def packed(position_ids, mask, rows: int, keys: int) -> Expr | None:
         return None
     if not (mask is None or isinstance(mask, LazyMask)) or torch._C._are_functorch_transforms_active():
         return None
-    if position_ids.is_inference():  # it does not count its versions
+    uncounted = position_ids.is_inference()  # it does not count its versions; one row is separated from nothing
+    if uncounted and rows > 1:
         return _separate(position_ids, mask, rows, keys)
     reference, version, of_keys, of_mask, found = _last
-    known = reference is not None and reference() is position_ids and version == position_ids._version
+    now = 0 if uncounted else position_ids._version
+    known = reference is not None and reference() is position_ids and version == now
     if not known or of_keys != keys or of_mask is not mask:
         found = _separate(position_ids, mask, rows, keys)
-        _last = weakref.ref(position_ids), position_ids._version, keys, mask, found
+        _last = weakref.ref(position_ids), now, keys, mask, found
     return found
 
 
@@ -353,7 +355,7 @@ def by_lengths(given: Mapping[str, Any], rows: int, keys: int) -> Expr | None:
     """The rule that separates the documents of one packed row, cu_seq_lens_q and cu_seq_lens_k among the arguments of a
     call; None without them.
     """
-    both = [given.get(name) for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
+    both = given.get("cu_seq_lens_q"), given.get("cu_seq_lens_k")
     if both[0] is both[1] is None:
         return None
     found = [() if each is None else tuple(each.tolist()) for each in both]
