@@ -22,8 +22,8 @@ Verdict = tuple[str, str]  # of what, and what is said of it
 
 def catalog() -> Iterator[Verdict]:
     """Of each mistake, which probes reject it, and the names."""
-    from regard.laws.catalog import CATALOG
-    from regard.laws.matrix import matrix
+    from regard.laws.mistakes import CATALOG
+    from regard.laws.probes import matrix
 
     for row in matrix(CATALOG):
         yield f"catalog: {row.mistakes[0].name}", f"{row.rejected} {row.named}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from regard.laws.catalog import CATALOG
-from regard.laws.matrix import CLASSES, RIGHT
 from regard.laws.mistake import Mistake
+from regard.laws.mistakes import CATALOG
 from regard.laws.mistakes.denominators import LSE, SINKS
 from regard.laws.mistakes.gradients import GRADIENTS
 from regard.laws.mistakes.heads import HEADS
@@ -16,6 +15,7 @@ from regard.laws.mistakes.positions import POSITIONS
 from regard.laws.mistakes.products import PRODUCTS, VALUES
 from regard.laws.mistakes.scores import SCALES, SCORES
 from regard.laws.mistakes.softmax import SOFTMAX
+from regard.laws.probes import CLASSES, RIGHT
 
 __all__ = ["SUBJECTS", "page"]
 

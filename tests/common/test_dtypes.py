@@ -34,7 +34,7 @@ NAMES = {
     "ledger/cost.py": "examples in a message: models are counted in any floating-point dtype of torch",
     "ledger/machine.py": "peak rates of machines are by dtype, int8 among them",
     "models/training/loop.py": "autocast's precision is an option of training, not a dtype of attention",
-    "audits/auditable.py": "what a model can be audited in",
+    "audits/make_subject.py": "what a model can be audited in",
     "parallel/place.py": "what long sequences are usually computed in, if nothing is said",
     "cli/plan.py": "the same",
 }

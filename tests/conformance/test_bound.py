@@ -12,10 +12,10 @@ from regard.conformance.conventions.fields import Adapter
 from regard.laws.backward import backward
 from regard.laws.bound import CONSTANTS, bound, compare, gradient_bounds
 from regard.laws.call import Call
-from regard.laws.catalog import CATALOG
 from regard.laws.expected import compared_gradients
 from regard.laws.expected import expected as law_of
 from regard.laws.forward import forward, meaning
+from regard.laws.mistakes import CATALOG
 from regard.laws.probes import answer_of, probes
 
 EVERY = tuple(FLOATS)

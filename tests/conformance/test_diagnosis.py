@@ -7,9 +7,9 @@ import pytest
 
 from regard.conformance.conventions.fields import Adapter
 from regard.laws.call import Answer, Call
-from regard.laws.catalog import of_name
 from regard.laws.expected import expected
 from regard.laws.explain import EFFORT, explain
+from regard.laws.mistakes import of_name
 from regard.laws.mistakes.scores import scaled
 from regard.laws.observed import ObservedAnswer
 from regard.laws.probes import Probe, answer_of

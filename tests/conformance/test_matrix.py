@@ -3,9 +3,8 @@
 import pytest
 
 from regard.laws import observed
-from regard.laws.catalog import CATALOG
-from regard.laws.matrix import lines, matrix, pairs, row
-from regard.laws.probes import probes
+from regard.laws.mistakes import CATALOG
+from regard.laws.probes import lines, matrix, pairs, probes, row
 
 
 def once(function, count):

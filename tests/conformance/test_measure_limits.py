@@ -11,8 +11,8 @@ from regard.conformance.conventions.measure import FACTS, measure
 from regard.conformance.conventions.translate import prepare
 from regard.conformance.conventions.validation import Parameter
 from regard.laws.call import Answer
-from regard.laws.catalog import CATALOG
 from regard.laws.forward import forward, meaning
+from regard.laws.mistakes import CATALOG
 from tests.conformance.sessions import Here
 
 NAMES = ["q", "k", "v", "mask", "bias", "causal", "window", "scale", "softcap", "sinks", "lengths", "return_lse"]

@@ -5,10 +5,9 @@ import pytest
 
 from regard.conformance.conventions.fields import Adapter
 from regard.laws.call import Call
-from regard.laws.catalog import CATALOG, of_name
 from regard.laws.forward import forward, meaning
-from regard.laws.matrix import CLASSES, EVERYTHING, ORDINARY, OUTPUT, RIGHT
-from regard.laws.probes import answer_of, probes
+from regard.laws.mistakes import CATALOG, of_name
+from regard.laws.probes import CLASSES, EVERYTHING, ORDINARY, OUTPUT, RIGHT, answer_of, probes
 from tests.support import import_graph
 
 NAMES = [mistake.name for mistake in CATALOG]

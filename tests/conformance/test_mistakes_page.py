@@ -1,7 +1,7 @@
 """The page of known mistakes is the catalog."""
 
 from bench.mistakes_page import SUBJECTS, page
-from regard.laws.catalog import CATALOG
+from regard.laws.mistakes import CATALOG
 from tests import ROOT
 
 

@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from regard.laws.catalog import CATALOG, of_name
+from regard.laws.mistakes import CATALOG, of_name
 from regard.learn.checking import naming
 from regard.learn.checking.cases import agree
 from regard.learn.checking.grading import Grading

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.laws.catalog import CATALOG
+from regard.laws.mistakes import CATALOG
 from regard.learn.checking.naming import computed
 
 

@@ -2,10 +2,9 @@
 
 audit         the public entry point; finding: its results
 checks        the table of all checks; a new check is registered there
-model_checks  checks that run a model several times with changed inputs (make_subject builds the Subject they run)
+model_checks  checks that run a model several times with changed inputs
 run_checks    checks that read a recorded run
-auditable     what can be audited; restored: leaves a model as it was
-declarations  which arguments of a forward are padding masks, and whether a model declares itself causal
+subject       a model with its inputs; make_subject: how it is built, and of what; restored: leaves it as it was
 difference    the difference between two runs; rounding: how much of it rounding alone can explain
 """
 

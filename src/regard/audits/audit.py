@@ -18,10 +18,9 @@ from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
 from .checks import ModelCheck, RunCheck, names, selected
-from .declarations import BY_CALLER
 from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped, found
 from .run_checks.audited_run import AuditedRun
-from .subject import Raised, Subject
+from .subject import BY_CALLER, Raised, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +144,7 @@ def audit(
         run = what if isinstance(what, Run) else look(what)
         return _audit(run.model, _run_results(AuditedRun(run), selected(RunCheck, chosen)))
     from . import make_subject  # loads torch
-    from .auditable import refuse_model
+    from .make_subject import refuse_model
     from .restored import restored
 
     refuse_model(what, inputs)
@@ -216,7 +215,7 @@ def _reject(what: str, **arguments) -> None:
 
 def _model_results(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result]:
     """The results of all checks of a model; its modules are in evaluation mode meanwhile, and restored afterwards."""
-    from .auditable import refuse_outputs  # loads torch
+    from .make_subject import refuse_outputs  # loads torch
 
     modes = {name: module for name, module in getattr(subject.model, "named_modules", list)() if module.training}
     subject = replace(subject, training=modes)

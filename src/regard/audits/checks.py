@@ -10,18 +10,15 @@ from typing import Any
 from .finding import Result
 from .model_checks.cache import cache, position_offset
 from .model_checks.future import future_leak
-from .model_checks.implementations import implementation_difference
 from .model_checks.padding import padding_leak
 from .model_checks.runs import batch_dependence, determinism, finite, training
-from .run_checks.arguments import bias, groups, sinks, softcap
+from .run_checks.arguments import bias, groups, scale, sinks, softcap
 from .run_checks.audited_run import AuditedRun
 from .run_checks.heads import PATTERNS, notes
-from .run_checks.implementation import arrived, implementation
+from .run_checks.implementation import arrived, implementation, implementation_difference
 from .run_checks.masks import alignment, mask
 from .run_checks.numbers import empty_rows, numbers, overflow
-from .run_checks.output import Compare, output, rule
-from .run_checks.scales import scale
-from .run_checks.weights import weights
+from .run_checks.outputs import Compare, output, rule, weights
 from .subject import Subject
 
 

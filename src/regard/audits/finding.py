@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..laws.finding import BaseFinding
+from ..laws.mistake import BaseFinding
 
 SEVERITIES = ("fault", "warning", "note")
 

@@ -1,8 +1,11 @@
-"""Builds the Subject of an audit: from a transformers model and a text, or from any torch module and its inputs."""
+"""Builds the Subject of an audit: from a transformers model and a text, or from any torch module and its inputs. Reads
+what a forward declares: which argument is a padding mask and of what, and whether the model is causal. Refuses what
+cannot be called and changed, and outputs that cannot be compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,19 @@ import torch
 
 from ..common.errors import Refused, first_line, refuse
 from ..common.text.characters import clipped
-from .declarations import PADDING_MASKS, causality, is_mask_or_bias, of_module, of_positions, of_transformers
-from .subject import Subject, modules_of, named, parameters_of, positions_first, seeded
+from .subject import (
+    BY_CALLER,
+    PaddingMask,
+    Raised,
+    Subject,
+    flags,
+    floats,
+    modules_of,
+    named,
+    parameters_of,
+    positions_first,
+    seeded,
+)
 
 # Lengths of random inputs, for an encoder or a decoder-only model, and for the decoder of an encoder–decoder model.
 # Both are prime, so that no other axis has the same length.
@@ -321,3 +335,240 @@ def _padding_token(model, tokenizer) -> int:
         if isinstance(token, int) and token >= 0:
             return token
     return 0
+
+
+# Padding masks whose values are documented, by name: (value of a real token, value of padding).
+PADDING_MASKS: dict[str, tuple[float, float]] = {
+    "attention_mask": (1, 0),
+    "key_padding_mask": (False, True),
+    "src_key_padding_mask": (False, True),
+    "memory_key_padding_mask": (False, True),
+    "tgt_key_padding_mask": (False, True),
+}
+
+WORDS = ("mask", "pad", "valid", "len")  # in the names of other padding masks
+
+# What the padding masks of torch.nn are about, and the arguments that have the same positions.
+OWNERS = {
+    "key_padding_mask": ("key", "value"),
+    "src_key_padding_mask": ("src",),
+    "memory_key_padding_mask": ("memory", "src"),
+    "tgt_key_padding_mask": ("tgt",),
+}
+
+
+def of_transformers(inputs: Mapping[str, Any], parameters: frozenset[str], sequence: str | None):
+    """(the padding mask of a transformers model or None, further ones) for these inputs of its forward."""
+    mask = None
+    source = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
+    if source and "attention_mask" in parameters and _is_padding(inputs.get("attention_mask"), inputs[source]):
+        mask = PaddingMask("attention_mask", source)
+    own = inputs.get("decoder_attention_mask")
+    if own is not None and sequence and sequence.startswith("decoder_") and _is_padding(own, inputs[sequence]):
+        return mask, (PaddingMask("decoder_attention_mask", sequence),)
+    return mask, ()
+
+
+def of_module(tensors: Mapping[str, Any], arguments: Sequence[str], sequence: str | None):
+    """(the padding mask of a torch module or None, further ones) for these inputs."""
+    if sequence is None:
+        return None, ()
+    known = [name for name in dict.fromkeys([*PADDING_MASKS, *tensors]) if name in tensors and is_mask(name)]
+    known = known or [name for name in PADDING_MASKS if name in arguments]
+    masks = [mask for name in known if (mask := _mask(name, tensors, arguments, sequence)) is not None]
+    if not masks:
+        return None, ()
+    first = masks[0]
+    return first, tuple(mask for mask in masks[1:] if mask.name in tensors and mask.name not in first.others)
+
+
+def is_mask(name: str) -> bool:
+    """Whether an argument of this name may be a padding mask."""
+    return any(word in name for word in WORDS)
+
+
+def is_mask_or_bias(name: str) -> bool:
+    """Whether an argument of this name is added to scores or hides some, rather than being attended to."""
+    return is_mask(name) or "bias" in name
+
+
+def of_positions(name: str, given, length: int) -> tuple[Any, Callable[[Any], Any]] | None:
+    """(a padding mask with one entry for each position, what makes of it the argument that the model takes), for a mask
+    (1, 1, …, positions) and for the number of real tokens (1,); None for other arguments.
+    """
+    sizes = given.shape[1:-1]
+    if given.ndim > 2 and given.numel() == given.shape[-1]:
+        return given.reshape(1, -1), lambda mask: mask.reshape(len(mask), *sizes, -1)
+    if "len" not in name or given.shape != (1,) or given.is_floating_point() or not 0 < given <= length:
+        return None
+    return given.new_ones(1, length).cumsum(1) <= given, lambda mask: mask.sum(1).to(given)
+
+
+def _mask(name: str, tensors: Mapping[str, Any], arguments: Sequence[str], sequence: str) -> PaddingMask | None:
+    owners = [owner for owner in OWNERS.get(name, ()) if owner in tensors]
+    given = tensors.get(name)
+    of = owners[0] if owners else _owner(name, tensors, sequence)
+    if of is None or (given is not None and not _is_padding(given, tensors[of])):
+        return None
+    others = []
+    if name == "src_key_padding_mask" and "memory_key_padding_mask" in arguments:
+        others = ["memory_key_padding_mask"]
+    real, padding = PADDING_MASKS.get(name, (1, 0))
+    if given is not None and given.is_floating_point() and bool((given <= 0).all()):  # it is added to the scores
+        import torch
+
+        real, padding = 0.0, float(given.min()) or torch.finfo(given.dtype).min
+    elif name not in PADDING_MASKS and given is not None and given.double().mean() < 0.5:  # most tokens are real
+        real, padding = 0, 1
+    return PaddingMask(name, of, real, padding, tuple(others), frozenset([*owners, name, *others]) if owners else None)
+
+
+def _owner(name: str, tensors: Mapping[str, Any], sequence: str) -> str | None:
+    """The input that a padding mask is about, if no argument has the name of its owner: the one of its length. None
+    where that is unknown: a mask that is not given, in a module with inputs of several lengths, or with an image, whose
+    axis 1 holds no positions.
+    """
+    axes = range(3, max(4, tensors[sequence].ndim + 1))  # more than these have tables, such as rotary angles
+    alike = [key for key in tensors if key.split("_")[0] == name.split("_")[0]]  # src of src_mask
+    shown = (key for key, part in tensors.items() if part.ndim in axes or key == sequence)
+    content = [key for key in dict.fromkeys([*alike, *shown]) if key == sequence or not is_mask_or_bias(key)]
+    given, of_keys = tensors.get(name), name in OWNERS
+    if given is None:
+        lengths = {tensors[key].shape[1] for key in content}
+        unknown = len(content) > 1 if of_keys else len(lengths) > 1 or tensors[sequence].ndim > 3
+        return None if unknown else sequence
+    if of_keys:
+        content.sort(key=lambda key: key == sequence)  # keys come from the other input
+    return next((key for key in content if _is_padding(given, tensors[key])), None)
+
+
+def _is_padding(given, main) -> bool:
+    """Whether an argument, if given, has one entry for each position."""
+    return given is None or given.shape == main.shape[:2]
+
+
+# Model types that have a generation head but attend in both directions within the prompt, each with the reason.
+BIDIRECTIONAL = {
+    "xlnet": "it attends in both directions unless perm_mask is given",
+    "xlm": "its configuration (causal is False)",
+    "flaubert": "its configuration (causal is False)",
+    "cpmant": "it attends in both directions within the prompt",
+    "paligemma": "it attends in both directions within the prompt",
+}
+
+
+def causality(model: Any, given: bool | None = None) -> tuple[bool | None, str]:
+    """(whether the model is causal, or None where that is unknown; what declares it)."""
+    if given is not None:
+        return given, BY_CALLER
+    config = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        if "decoder_input_ids" in parameters_of(model):
+            return True, "its type: the decoder of an encoder–decoder model is autoregressive"
+        return None, "its type: an encoder–decoder model with a non-autoregressive decoder"
+    if getattr(config, "is_decoder", False) is True:
+        return True, "its configuration (is_decoder)"
+    model_type = getattr(config, "model_type", "")
+    if model_type in BIDIRECTIONAL:
+        return (
+            (True, "its configuration (causal)")
+            if getattr(config, "causal", False) is True
+            else (False, BIDIRECTIONAL[model_type])
+        )
+    if bool(getattr(model, "can_generate", bool)()):
+        return True, f"its class, which can generate ({type(model).__name__})"
+    known = flags(model, "is_causal")
+    if known == {True}:
+        return True, "its attention layers (is_causal)"
+    if known == {False}:
+        return False, "its attention layers (is_causal is False)"
+    return None, "neither the model nor the caller declares it"
+
+
+COMPARED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def refuse_model(what: Any, inputs: Any) -> None:
+    """Refuses what is not a model, and models and inputs without numbers or with numbers that cannot be read."""
+    if isinstance(what, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise refuse(
+            "audit",
+            "TorchScript cannot be audited",
+            type(what).__name__,
+            "a module or function of Python, whose calls can be recorded and whose modules can be changed",
+            "audit the module before torch.jit.script or torch.jit.trace",
+        )
+    named = what is None or isinstance(what, str | Path)
+    if not named and (isinstance(what, type) or not callable(what)):
+        raise refuse(
+            "audit",
+            "this is not a model",
+            f"the class {what.__name__}" if isinstance(what, type) else f"{type(what).__name__} {what!r:.40}",
+            "a model of transformers or the name of one, a torch module, a function of tensors, or a recorded run",
+            f"pass an instance, {what.__name__}(…)" if isinstance(what, type) else "pass the model itself",
+        )
+    weights = [*what.parameters(), *what.buffers()] if isinstance(what, torch.nn.Module) else []
+    for name, part in (*_tensors(inputs), *(("a weight", weight) for weight in weights)):
+        if part.is_meta:
+            raise refuse(
+                "audit",
+                "tensors on the meta device have no values",
+                f"{name} of shape {tuple(part.shape)} on meta",
+                "weights and inputs with values",
+                "load the weights, model.to_empty(device='cpu') and load_state_dict, and pass inputs on that device",
+            )
+    for name, part in _tensors(inputs):
+        if part.layout is not torch.strided or part.is_nested:
+            raise refuse(
+                "audit",
+                "inputs are sparse or nested",
+                f"{name} of layout {part.layout}",
+                "dense tensors, which can be padded and put into a batch",
+                "pass to_dense(), or to_padded_tensor(0) with a padding mask",
+            )
+        if 0 in part.shape:
+            raise refuse(
+                "audit",
+                "an input is empty",
+                f"{name} of shape {tuple(part.shape)}",
+                "at least one position",
+                "pass inputs of ordinary length, about 20 positions",
+            )
+
+
+def refuse_outputs(subject: Subject) -> None:
+    """Refuses a model that does not run, and one whose outputs cannot be compared."""
+    try:
+        found = list(floats(subject.call(subject.inputs)))
+    except Raised as error:
+        raise refuse(
+            "audit",
+            "the model does not run",
+            f"{subject.name}: {error}",
+            "inputs that its forward accepts",
+            "pass inputs=, tensors by name, batch first",
+        ) from error
+    for name, part in found:
+        if part.layout is not torch.strided or part.is_nested or part.dtype not in COMPARED:
+            raise refuse(
+                "audit",
+                "an output cannot be compared",
+                f"{name}: {part.dtype} of layout {part.layout}{', nested' if part.is_nested else ''}",
+                f"dense tensors of {', '.join(str(each).removeprefix('torch.') for each in COMPARED)}",
+                "wrap the model in a function that returns to_dense(), to_padded_tensor(0) or float()",
+            )
+    if not found:
+        raise refuse(
+            "audit",
+            "no output can be compared",
+            f"{subject.name} returns no floating-point tensor",
+            "at least one, such as hidden states or logits",
+            "wrap the model in a function that returns them; torch.view_as_real for complex numbers",
+        )
+
+
+def _tensors(inputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors among inputs, each with its name in words."""
+    for name, part in named(inputs).items():
+        if isinstance(part, torch.Tensor):
+            yield "the input" if part is inputs else f"the input {name}", part

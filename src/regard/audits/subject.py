@@ -18,6 +18,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 # Outputs that models read again in the next step.
 MEMORIES = ("past_key_values", "past_buckets_states", "cache_params", "mems", "state")
 
+BY_CALLER = "the caller (causal=)"  # what declares a model causal
+
 ADDED = 5  # positions, where padding is added
 ONE_TOKEN = "all tokens of the input are equal, and no others are known to replace them: pass different tokens"
 
@@ -402,6 +404,12 @@ def parameters_of(model: Any) -> Mapping[str, inspect.Parameter]:
 def modules_of(model: Any) -> Iterable[Any]:
     """The modules of a model; none of a function."""
     return getattr(model, "modules", tuple)()
+
+
+def flags(model: Any, name: str) -> set[bool]:
+    """The values of a switch on the modules of a model."""
+    values = (getattr(module, name, None) for module in modules_of(model))
+    return {value for value in values if isinstance(value, bool)}
 
 
 @contextlib.contextmanager

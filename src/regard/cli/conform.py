@@ -57,7 +57,7 @@ def conform(
     formats = [name for name, wanted in known.items() if wanted]
     _check(function, infer, mistakes, formats)
     if mistakes:
-        from ..laws.matrix import lines
+        from ..laws.probes import lines
 
         for line in lines():
             emit(line)

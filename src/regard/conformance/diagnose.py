@@ -9,10 +9,10 @@ from typing import Any
 
 from ..common.errors import Refused
 from ..laws.call import Answer, Call
-from ..laws.catalog import of_name
 from ..laws.expected import expected, expected_gradients
 from ..laws.explain import Explanation, explain
 from ..laws.mistake import Mistake
+from ..laws.mistakes import of_name
 from ..laws.observed import ObservedAnswer
 from .cases.case import Case, Limits, Result
 from .cases.edges import edges

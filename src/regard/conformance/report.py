@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
-from ..laws.finding import BaseFinding
+from ..laws.mistake import BaseFinding
 from .cases.case import LEVELS, Result
 from .conventions.fields import Adapter
 

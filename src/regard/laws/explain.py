@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .catalog import CATALOG
 from .mistake import Mistake
+from .mistakes import CATALOG
 from .mistakes.scores import scaled
 from .observed import Observed
 

@@ -1,5 +1,6 @@
-"""Mistake: one entry of the catalog, a small change of the law with a name, a likely cause and a fix; and the changes
-that many entries are made of: of masks and scores by name, of weights by a function, of the input arrays.
+"""Mistake: one entry of the catalog, a small change of the law with a name, a likely cause and a fix; the changes that
+many entries are made of: of masks and scores by name, of weights by a function, of the input arrays; and the base of
+findings, which report what is wrong.
 """
 
 from __future__ import annotations
@@ -10,9 +11,54 @@ from typing import Any
 
 import numpy as np
 
+from ..common.text.terminal_text import printable
 from ..language.analysis import substituted
 from ..language.expr import Const, Expr, key, query
 from .arguments import Arguments, Inputs
+
+
+@printable
+@dataclass(frozen=True, kw_only=True)
+class BaseFinding:
+    """One thing that is wrong: what `audits.Finding` and `conformance.Finding` share.
+
+    Args:
+        measured: what was measured.
+        cause: the likely cause.
+        fix: what to do about it.
+    """
+
+    measured: str
+    cause: str
+    fix: str
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in one line."""
+        raise NotImplementedError
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """What is said below the title: names, and words for each."""
+        return [("cause", self.cause), ("fix", self.fix)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as plain data.
+
+        Returns:
+            A dict that `json.dumps` accepts, with one entry for each field.
+
+        Examples:
+            >>> from regard.conformance import Finding
+            >>> found = Finding(law=1, level=1, kind="law", measured="", mistake=None, cause="", fix="")
+            >>> found.to_json()["law"]
+            1
+        """
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(f"  {name:8}  {words}" for name, words in self.rows)])
+
 
 Change = Callable[[Arguments], Arguments | None]
 

@@ -13,10 +13,10 @@ import numpy as np
 from ..language.analysis import in_range
 from .arguments import Arguments
 from .backward import along, backward, derived
+from .bound import first_order, units_of
 from .call import Answer, Call, Conventions
 from .forward import Outcome, forward, meaning
 from .mistake import Mistake, apply
-from .rounding import first_order, units_of
 
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
 SHARE = 0.1  # of the difference from the right law that a mistake may leave, besides half of the bound

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..common.errors import Reason, Refused, did_you_mean, page, refuse
 from ..common.web.visuals import KINDS
-from ..laws.catalog import CATALOG
+from ..laws.mistakes import CATALOG
 from .blocks import Block, Problems, blocks, head, toml
 from .chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, WrongAnswer
 from .forms import FORMS

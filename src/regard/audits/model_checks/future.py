@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..declarations import flags
 from ..difference import Difference, difference, listed, not_by_chance, passed, positions
 from ..finding import Finding, NotApplicable, Passed, found
-from ..subject import ADDED, ONE_TOKEN, Subject
+from ..subject import ADDED, ONE_TOKEN, Subject, flags
 
 PROBES = 6
 

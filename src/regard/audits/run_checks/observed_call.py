@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...laws.arguments import Arguments
-from ...laws.catalog import CATALOG
+from ...laws.bound import Units, first_order
 from ...laws.explain import explain
 from ...laws.forward import Part, forward
+from ...laws.mistakes import CATALOG
 from ...laws.mistakes.scores import has_softcap
 from ...laws.observed import Observed
-from ...laws.rounding import Units, first_order
 from ...lens import Call
 
 ELEMENTS = 1 << 18  # weights computed together

@@ -18,10 +18,10 @@ import numpy as np
 
 from ...laws.arguments import Arguments
 from ...laws.call import Call, Conventions
-from ...laws.catalog import CATALOG, of_name
 from ...laws.explain import explain
 from ...laws.forward import forward, meaning
 from ...laws.mistake import Mistake, apply
+from ...laws.mistakes import CATALOG, of_name
 from ...laws.observed import Observed
 from ..chapter import Exercise, WrongAnswer
 from .cases import agree

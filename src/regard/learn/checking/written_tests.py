@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...laws.catalog import of_name
 from ...laws.mistake import Mistake
+from ...laws.mistakes import of_name
 from .cases import plain
 from .grading import Grading, attempt
 from .naming import computed, known_mistake
