@@ -17,7 +17,7 @@ from pathlib import Path
 from regard.models import stream
 from regard.models.data.vocabulary import Decoder
 from regard.models.training import checkpoint, run
-from regard.models.training.curve import curve
+from regard.models.training.run import curve
 
 SHAPE = {"tokenizer": "bpe", "vocabulary": 1024, "layers": 4, "width": 128, "heads": 4, "kv_heads": 2, "context": 128}
 RECIPE = {"batch": 12, "learning_rate": 3e-3, "warmup": 50, "eval_every": 100}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.cli.look_texts import several
+from regard.cli.look import several
 from regard.language.expr import key, query
 from regard.lens import detect_heads
 from tests.lens.minilm import with_minilm

@@ -19,7 +19,7 @@ from regard.conformance.conventions.translate import Absent
 from regard.conformance.process import one_call as memory
 from regard.conformance.process.target import Target
 from regard.laws.call import Call
-from regard.sandbox.frames import packed, unpacked
+from regard.sandbox.messages import packed, unpacked
 from tests.conformance import misbehaving
 from tests.conformance.sessions import InProcess, Session
 from tests.support.engines import normal

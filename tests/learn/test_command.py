@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.learn.progress import read
+from regard.learn.folder import read
 from regard.learn.source import chapters
 from tests.support.command import done, refused, regard, until_ctrl_c
 

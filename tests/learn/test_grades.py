@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from regard.learn.progress import changing
+from regard.learn.folder import changing
 from regard.learn.source import chapters, read_chapter
 from regard.learn.teacher import COLUMNS, as_csv, grades, of_chapters, summary
 from tests.support.command import done, refused, regard

@@ -4,8 +4,8 @@ import pytest
 
 from regard.cli.terminal import Console
 from regard.learn.checking.problem import Checked, Problem
+from regard.learn.folder import read
 from regard.learn.lesson import Lesson
-from regard.learn.progress import read
 from regard.learn.screen import Screen
 from regard.learn.source import chapters, read_chapter
 from tests.learn.chapter_files import HEAD, SCORES, chapter

@@ -10,13 +10,13 @@ import time
 import pytest
 
 import regard as rg
-from regard.learn.progress import changing, read
+from regard.learn.folder import changing, read
 from tests.support.waiting import HANG
 
 COUNT = """
 import sys
 from pathlib import Path
-from regard.learn.progress import changing
+from regard.learn.folder import changing
 for number in range(int(sys.argv[3])):
     with changing(Path(sys.argv[1])) as progress:
         progress.exercise(f"3/{sys.argv[2]}")["tries"] += 1

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from regard.common.errors import Refused
 from regard.learn import source
-from regard.learn.blocks import Problems, blocks
 from regard.learn.chapter import Claim, Exercise, Question, Reveal, Text
-from regard.learn.source import read_chapter
+from regard.learn.source import Problems, blocks, read_chapter
 from tests.learn.chapter_files import HEAD, SCORES, TESTS, chapter
 from tests.support.refusals import reasons_of
 

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from regard.learn.chapter import BACK, Exercise, Question
-from regard.learn.progress import read
+from regard.learn.folder import read
 from regard.learn.source import chapters
 from tests.support.lanes import sweep
 

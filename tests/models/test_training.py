@@ -10,12 +10,12 @@ import torch
 
 from regard.cli.generate import generate
 from regard.models import VisionConfig, VisionTransformer
-from regard.models.data import text
+from regard.models.data import batches
 from regard.models.data.batches import Windows
 from regard.models.data.vocabulary import Bytes, Decoder, Pairs
 from regard.models.training import checkpoint, run
-from regard.models.training.curve import curve, plot
 from regard.models.training.loop import Recipe, Training
+from regard.models.training.run import curve, plot
 from tests.models.texts import FLAGS, RHYME, TINY, done, log, tensors, train_process, until_steps
 from tests.support.command import refused, regard
 from tests.support.refusals import refusing
@@ -181,15 +181,15 @@ def test_nothing_held_out_is_learned():
     """Whole documents are held out where there are enough, else the end of each; together the parts are the text, a
     tenth is held.
     """
-    many = [text.Document(str(number), f"{number:02} " * 100) for number in range(40)]
-    learn, held = text.split(many, seed=1)
+    many = [batches.Document(str(number), f"{number:02} " * 100) for number in range(40)]
+    learn, held = batches.split(many, seed=1)
     assert sorted(learn + held, key=many.index) == many and len(held) == 4
-    few = [text.Document("a", "abc" * 100), text.Document("b", "xyz" * 50)]
-    learn, held = text.split(few)
+    few = [batches.Document("a", "abc" * 100), batches.Document("b", "xyz" * 50)]
+    learn, held = batches.split(few)
     assert [one.text + other.text for one, other in zip(learn, held)] == [one.text for one in few]
     assert [len(one.text) for one in held] == [30, 15]
-    unequal = [text.Document("long", "a" * 10_000)] + [text.Document(str(number), "b") for number in range(20)]
-    assert sum(len(one.text) for one in text.split(unequal)[1]) == pytest.approx(1000, rel=0.05)
+    unequal = [batches.Document("long", "a" * 10_000)] + [batches.Document(str(number), "b") for number in range(20)]
+    assert sum(len(one.text) for one in batches.split(unequal)[1]) == pytest.approx(1000, rel=0.05)
 
 
 def test_texts_are_found(tmp_path):
@@ -204,8 +204,8 @@ def test_texts_are_found(tmp_path):
         "in/f.txt": b" \n",
     }.items():
         (tmp_path / name).write_bytes(content)
-    assert [one.text for one in text.read([tmp_path, tmp_path / "a.txt"])] == ["one", "two"]
-    assert [one.text for one in text.read([tmp_path / "in" / "*.md"])] == ["two"]
+    assert [one.text for one in batches.read([tmp_path, tmp_path / "a.txt"])] == ["one", "two"]
+    assert [one.text for one in batches.read([tmp_path / "in" / "*.md"])] == ["two"]
 
 
 def test_every_text_comes_back_byte_for_byte():

@@ -10,8 +10,8 @@ import torch
 
 from regard.cli.train import together
 from regard.models.training import run
+from regard.models.training.loop import Settings
 from regard.models.training.over_ranks import Alone, Ranks
-from regard.models.training.settings import Settings
 from tests.models import on_ranks
 from tests.models.texts import FLAGS, RHYME, done, log, tensors, train_process, until_steps
 from tests.parallel.ranks import Simulated

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
+from rich.markup import escape
 
 from ..common.errors import refuse
 from ..common.optional import needs
 from ..common.text.units import counted
 from .arguments import Device, Heads, LearningRate, Precision, Seed, Vocabulary, flag, option, typed_text
-from .terminal import bar, interruptible
+from .terminal import Console, bar, emit_json, interruptible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..models.training.classification import Report
 
 
 def classify(
@@ -85,7 +93,6 @@ def _train(
     """Trains a classifier, prints its report, and saves both."""
     from ..models.data import tables
     from ..models.training import checkpoint
-    from .terminal import Console, emit_json
 
     console = Console(soft_wrap=True, stderr=as_json)
     checkpoint.check_free(out, "classify", "choose another folder with --out")
@@ -93,7 +100,6 @@ def _train(
     test_table = None if test is None else tables.read(test, *table.columns)
 
     from ..models.training.classification import Classification
-    from .classifier_report import show
 
     learning = Classification(table, test_table, options)
     console.print(f"columns  text {table.columns[0]!r}, label {table.columns[1]!r}", markup=False)
@@ -147,8 +153,6 @@ def _predict(folder: Path, source: str, text: str | None, label: str | None, dev
             "train one with regard classify TABLE",
         )
     from ..models.training.classification import judge, predict
-    from .classifier_report import show
-    from .terminal import Console, emit_json
 
     table = None
     if Path(source).suffix in tables.KINDS:
@@ -187,3 +191,74 @@ def _lines(source: str) -> list[str]:
     if not texts:
         raise refuse("classify", "no text", "only white space", "a text", "pass a text")
     return texts
+
+
+SQUARE = 12  # maximum number of classes in a confusion matrix; for more, the most frequent errors are listed
+
+
+def show(console: Console, report: Report, rows: str) -> None:
+    """Prints accuracy and baseline, a line per class, and the confusion matrix."""
+    console.print(f"accuracy {report.accuracy:.1%} of {report.count} {rows}", markup=False)
+    console.print(
+        f"baseline {report.baseline:.1%}: always predicting {report.classes[report.majority]!r}", markup=False
+    )
+    console.print()
+    table = _table(("class",), ("precision", "recall", "F1", "rows"))
+    for number, name in enumerate(report.classes):
+        metrics = (report.precision[number], report.recall[number], report.f1[number])
+        table.add_row(_plain(name), *map(_format, metrics), str(report.support[number]))
+    table.add_row(
+        "mean",
+        *map(_format, (_mean(report.precision), _mean(report.recall), report.macro_f1)),
+        str(report.count),
+        style="dim",
+    )
+    console.print(table)
+    console.print()
+    console.print(_matrix(report) if len(report.classes) <= SQUARE else _errors(report))
+
+
+def _matrix(report: Report) -> Table:
+    """The confusion matrix: rows are true classes, columns predicted classes."""
+    table = _table(("true \\ predicted",), map(_plain, report.classes))
+    for number, name in enumerate(report.classes):
+        cells = [
+            f"[bold]{count}[/]" if column == number else str(count) if count else "[dim]·[/]"
+            for column, count in enumerate(report.confusion[number])
+        ]
+        table.add_row(_plain(name), *cells)
+    return table
+
+
+def _errors(report: Report, most: int = 10) -> Table:
+    """The most frequent errors."""
+    wrong = report.confusion * (1 - np.eye(len(report.classes), dtype=int))
+    table = _table(("most frequent errors: true", "predicted"), ("rows",))
+    for index in np.argsort(-wrong, axis=None, kind="stable")[:most]:
+        true, predicted = divmod(int(index), len(report.classes))
+        if wrong[true, predicted]:
+            table.add_row(_plain(report.classes[true]), _plain(report.classes[predicted]), str(wrong[true, predicted]))
+    return table
+
+
+def _table(left: Iterable[str], right: Iterable[str]) -> Table:
+    """A table without lines. left, right: the columns, by the side to which they are aligned"""
+    from rich.table import Table
+
+    table = Table(*left, box=None, header_style="", pad_edge=False)
+    for name in right:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _plain(name: str) -> str:
+    """A class name for a table cell: shortened, with markup escaped."""
+    return escape(name if len(name) <= 24 else name[:23] + "…")
+
+
+def _format(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.3f}"
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

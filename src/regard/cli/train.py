@@ -212,7 +212,7 @@ def _print_header(console: Console, run: Run) -> None:
 
 def _print_summary(console: Console, run: Run, out: Path) -> None:
     """Prints the loss curve and the commands for the next steps."""
-    from ..models.training.curve import curve, plot
+    from ..models.training.run import curve, plot
 
     learned = [(line["step"], line["loss"]) for line in run.metrics]
     held = [(line["step"], line["held_out"]) for line in run.metrics if "held_out" in line]

@@ -11,9 +11,8 @@ from pathlib import Path
 from ..common.errors import refuse
 from ..common.text.units import counted
 from .chapter import Chapter, Exercise, files
-from .folder import add_note, place_in, put_aside, starts
+from .folder import add_note, changing, place_in, predictions, put_aside, read, starts
 from .lesson import Lesson
-from .progress import changing, predictions, read
 from .screen import Screen, Stopped
 from .source import chapter_of, chapters, read_chapter
 

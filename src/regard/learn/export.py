@@ -11,7 +11,7 @@ from typing import Any
 
 from ..common.errors import refuse
 from ..common.files.output import check_folder
-from ..sandbox.foreign import said
+from ..sandbox.messages import said
 from .chapter import Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from .folder import writing
 from .forms import FORMS, options, right_answer, whys

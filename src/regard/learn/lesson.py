@@ -8,9 +8,8 @@ from pathlib import Path
 from ..common.text.units import counted
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, returning
 from .checking.check import checked
-from .folder import USUAL, starts
+from .folder import USUAL, changing, predictions, read, starts
 from .forms import FORMS, Judged, Unreadable, judge, options, right_answer
-from .progress import changing, predictions, read
 from .running import installed, run
 from .screen import Screen, Stopped
 from .source import chapter_of

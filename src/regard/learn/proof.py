@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from ..sandbox.foreign import said
+from ..sandbox.messages import said
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from .checking.check import Checker
 from .checking.problem import Problem

@@ -21,7 +21,7 @@ from ..common.text.units import counted
 from .chapter import Chapter, Exercise, files
 from .checking.check import checked
 from .checking.problem import Problem
-from .progress import NAME, Predictions, Progress, predictions, read
+from .folder import NAME, Predictions, Progress, predictions, read
 from .running import installed
 
 FILES = "[0-9][0-9]_*.py"  # names of a learner's files

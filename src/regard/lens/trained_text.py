@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..common.errors import Refused, refuse
-from ..models.data import tables, text
+from ..models.data import batches, tables
 from ..models.data.batches import tokens_of
 from ..models.generation import generate as continued
 
@@ -38,7 +38,7 @@ def _validation(saved: Saved, size: int) -> tuple[str, str] | None:
     if not files or not settings:
         return None
     try:
-        held = text.split(text.read(files), settings["seed"])[1]
+        held = batches.split(batches.read(files), settings["seed"])[1]
     except Refused:
         return None
     if zlib.crc32(tokens_of(held, saved.vocabulary).numpy()) != saved.about["texts"][1]:

@@ -2,6 +2,5 @@
 
 child       the process as its parent sees it: requests, time limits, printed text, its certain end
 worker      the loop in the process: each request goes to a service; the memory of the process
-frames      the messages between the two
-foreign     what code of others says, as one line
+messages    what the two send each other, and what code of others says, as one line
 """

@@ -15,8 +15,7 @@ import weakref
 from pathlib import Path
 
 from ..common.errors import refuse
-from .foreign import last_lines
-from .frames import HEAD, framed
+from .messages import HEAD, framed, last_lines
 
 KEPT = 2048  # bytes of the text that it printed
 GLANCE = 0.1  # seconds between two looks whether the process still exists

@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from .frames import framed, read_frame
+from .messages import framed, read_frame
 
 
 def main(connection: int, lifeline: int, service: str, memory: int | None) -> None:

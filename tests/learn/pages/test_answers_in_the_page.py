@@ -1,7 +1,7 @@
 """Answers in the page: what is said of a wrong one, at once, after a reload, and after one in the terminal."""
 
+from regard.learn.folder import changing
 from regard.learn.pages import server
-from regard.learn.progress import changing
 from tests.learn.pages.course import small_course
 from tests.learn.pages.reader import Reader
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from regard.learn.folder import changing, read
 from regard.learn.pages import server
 from regard.learn.pages.site import write_site
-from regard.learn.progress import changing, read
 from tests.learn.pages.course import RIGHT, WRONG, small_course
 from tests.learn.pages.reader import Reader
 from tests.support.axe import violations

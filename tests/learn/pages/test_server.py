@@ -14,12 +14,12 @@ from http.client import HTTPException
 
 import pytest
 
-from regard.learn import progress as learn_progress
+from regard.learn import folder as learn_folder
 from regard.learn.checking import check as checking
+from regard.learn.folder import changing, read
 from regard.learn.pages import checks as serving_checks
 from regard.learn.pages import programs as serving_programs
 from regard.learn.pages import server
-from regard.learn.progress import changing, read
 from tests.learn.pages.client import Client, alone
 from tests.learn.pages.course import RIGHT, WRONG, small_course
 from tests.support.lanes import by_name
@@ -346,11 +346,11 @@ def test_a_folder_that_cannot_be_written_is_told(here, folder, chapters, monkeyp
     save(folder, WRONG)
 
     def denied(*given, **more):
-        raise learn_progress.refuse("learn", "it cannot be written", str(folder), "another", "name another")
+        raise learn_folder.refuse("learn", "it cannot be written", str(folder), "another", "name another")
 
     with server.CourseServer(folder, chapters) as running:
         client = Client(running)
-        monkeypatch.setattr(learn_progress, "_locked", denied)
+        monkeypatch.setattr(learn_folder, "_locked", denied)
         assert client.ask("03-scores.html")[0] == 200
         assert "it cannot be written" in client.refused("answer", key="3/size", given="8")
         client.post("check", "scores")

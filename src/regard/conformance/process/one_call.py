@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...laws.call import Answer, Call
-from ...sandbox.foreign import one_line, said
+from ...sandbox.messages import one_line, said
 from ...sandbox.worker import peak, restart_peak
 from ..conventions.fields import ATTRIBUTE, Adapter, from_plain
 from ..conventions.gradients import with_gradients

@@ -13,7 +13,7 @@ from typing import Any
 from ...common.errors import Reason, Refused, refuse
 from ...laws.call import Answer, Call, shape_of
 from ...sandbox.child import Child, Lost
-from ...sandbox.frames import unpacked
+from ...sandbox.messages import unpacked
 from ..conventions.fields import Adapter
 from ..conventions.gradients import DIFFERENTIATED
 from ..conventions.translate import Absent

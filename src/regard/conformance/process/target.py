@@ -16,7 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...common.errors import Reason, Refused, did_you_mean, refuse
-from ...sandbox.foreign import one_line, said
+from ...sandbox.messages import one_line, said
 
 WHERE = "conform"
 FORMS = "module:function or FILE.py:function"

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from ...common.errors import Refused, refuse
 from ...laws.call import Answer
-from ...sandbox.foreign import said
-from ...sandbox.frames import packed
+from ...sandbox.messages import packed, said
 from ..conventions.translate import Absent
 from .one_call import Callee, ReportedEvents
 from .target import WHERE

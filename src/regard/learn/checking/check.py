@@ -10,7 +10,7 @@ from typing import Any
 
 from ...common.errors import Refused, refuse
 from ...sandbox.child import Child, Lost
-from ...sandbox.foreign import last_lines
+from ...sandbox.messages import last_lines
 from ..chapter import Chapter, Exercise
 from .problem import Checked, Problem
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import did_you_mean
-from ...sandbox.foreign import one_line, said
+from ...sandbox.messages import one_line, said
 from ..chapter import Exercise
 from ..running import executed
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single

@@ -1,20 +1,85 @@
-"""The service of a check: each step of the check of a learner's file, as the parent requests it."""
+"""The service of a check: each step of the check of a learner's file, as the parent requests it.
+
+Of exercises in which the learner writes tests: they must accept the right answer and reject every wrong one.
+"""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ...laws.mistakes import of_name
+from ...laws.mistake import Mistake
 from ..source import read_chapter
-from .grading import KEPT, Grading
-from .naming import explained
+from .cases import plain
+from .grading import KEPT, Grading, attempt
+from .naming import computed, explained, known_mistake
 from .problem import Problem
-from .written_tests import TestGrading
+
+NAMED = 5  # accepted wrong answers that are described
+
+
+class TestGrading(Grading):
+    """The check of a file of tests: functions `test_…(attend)` for the function of another exercise."""
+
+    __test__ = False  # not a test of pytest's
+
+    tests: dict[str, Callable[[Any], None]]
+
+    def load(self, path: str) -> Problem | None:
+        """Runs the learner's file, and finds its tests."""
+        names, problem = self.executed_file(path)
+        if problem:
+            return problem
+        self.tests = {name: each for name, each in names.items() if name.startswith("test") and callable(each)}
+        if not self.tests:
+            expected = f"write functions such as `def test_shape({self.exercise.function}):`"
+            return self.problem("tests", f"{self.path.name} has no tests: {expected}")
+        return None
+
+    def right_answer(self) -> Problem | None:
+        """Every test accepts the right answer."""
+        for name, test in self.tests.items():
+            _, error = self.run(partial(test, self.right))
+            if error is not None:
+                return replace(self.error(error, f"{name} rejects the right answer"), kind="tests")
+        return None
+
+    def wrong_answers(self) -> Problem | None:
+        """Some test rejects each wrong answer."""
+        answers = {name: self.mistaken(of_name(name)) for name in self.exercise.mistakes}
+        answers |= {each.mistake: self.defined(each.code) for each in self.exercise.wrong}
+        accepted = [
+            name
+            for name, function in answers.items()
+            if all(attempt(partial(test, function))[1] is None for test in self.tests.values())
+        ]
+        if not accepted:
+            return None
+        words = [f"{name}: {known_mistake(self.exercise, name).description}" for name in accepted[:NAMED]]
+        rest = [f"and {len(accepted) - NAMED} more"] if len(accepted) > NAMED else []
+        what = f"your tests accept {len(accepted)} of {len(answers)} wrong answers"
+        return replace(self.problem("tests", what, [*words, *rest]), mistakes=tuple(accepted))
+
+    def mistaken(self, mistake: Mistake) -> Callable[..., Any]:
+        """The right function with a mistake of the catalog."""
+
+        def function(*values: Any, **named: Any) -> Any:
+            arguments = dict(zip(self.cases[0], values)) | named
+            right = np.asarray(plain(self.right(**copy.deepcopy(arguments))))
+            wrong = computed(self.exercise.computes, arguments, (mistake,), right)
+            return right if wrong is None else wrong.astype(right.dtype)
+
+        return function
 
 
 def service() -> Callable[[bytes], bytes]:

@@ -1,15 +1,70 @@
-"""A chapter as HTML: its parts in order, each an element with the name of the part. The script of web/ unfolds them."""
+"""A chapter as HTML: its parts in order, each an element with the name of the part. The script of web/ unfolds them.
+
+Raw HTML in its Markdown is shown as text, never interpreted.
+"""
 
 from __future__ import annotations
 
+import functools
 import html
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...common.optional import requires_extra
 from ...common.web.visuals.kinds import plain
 from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from ..forms import FORMS, code_lines, right_answer
 from ..running import Recorded, Results
-from .prose import code, inline, prose
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+
+def prose(markdown: str) -> str:
+    """Paragraphs, lists, tables and blocks."""
+    return _reader().render(markdown)
+
+
+def inline(markdown: str) -> str:
+    """A text of one paragraph, without the element of the paragraph."""
+    return _reader().renderInline(markdown)
+
+
+def code(text: str, language: str = "python") -> str:
+    """Code with its words marked by classes; language: as Pygments names it, or "text"."""
+    return f'<pre class="code" tabindex="0"><code>{_marked(text, language)}</code></pre>'
+
+
+@functools.cache
+def _reader() -> MarkdownIt:
+    with requires_extra("learn --serve and --site", "learn"):
+        from markdown_it import MarkdownIt
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    reader.add_render_rule("fence", lambda _, tokens, at, *__: _fence(tokens[at].content, tokens[at].info or "text"))
+    reader.add_render_rule("code_block", lambda _, tokens, at, *__: code(tokens[at].content, "text"))
+    reader.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>')
+    reader.add_render_rule("table_close", lambda *_: "</table></div>")
+    return reader
+
+
+def _fence(text: str, kind: str) -> str:
+    """A block of code, or of formulas, which are plain text."""
+    if kind == "math":
+        return f'<pre class="formula" tabindex="0"><code>{html.escape(text, quote=False)}</code></pre>'
+    return code(text, kind)
+
+
+def _marked(text: str, language: str) -> str:
+    with requires_extra("learn --serve and --site", "learn"):
+        from pygments import highlight
+        from pygments.formatters import HtmlFormatter
+        from pygments.lexers import get_lexer_by_name
+        from pygments.util import ClassNotFound
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        return html.escape(text, quote=False)
+    return highlight(text, lexer, HtmlFormatter(nowrap=True))
+
 
 CHOICES = ("It holds.", "It holds on a condition.", "It fails.")
 BUTTONS = (

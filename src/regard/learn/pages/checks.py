@@ -14,7 +14,7 @@ from ...common.errors import Refused
 from ..chapter import Chapter, Exercise, files
 from ..checking.check import Checker
 from ..checking.problem import Message, message
-from ..progress import NAME, changing
+from ..folder import NAME, changing
 
 GLANCE = 0.2  # seconds between two looks at the folder
 

@@ -18,8 +18,7 @@ from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
 from ..forms import options, whys
 from ..running import Recorded, Results, record
-from .chapter_html import answer, code_and_output, data, figure, printed
-from .prose import code, inline, prose
+from .chapter_html import answer, code, code_and_output, data, figure, inline, printed, prose
 from .site import web_file
 
 HEADING = re.compile(r"^## +(.*)$", re.M)

@@ -19,7 +19,7 @@ from ...common.errors import Reason, Refused, refuse
 from ..data.tables import Table
 from ..data.vocabulary import Vocabulary
 from ..encoder import ClassifierConfig, SequenceClassifier
-from . import checkpoint, settings
+from . import checkpoint, loop
 from .loop import Recipe, Step, Training, check_device, precision_of
 
 HELD = 0.2  # held-out fraction of the rows of each class
@@ -27,7 +27,7 @@ FEWEST = 10  # minimum number of rows to split
 
 
 @dataclass(frozen=True)
-class Settings(settings.Settings):
+class Settings(loop.Settings):
     """Settings of a classifier and its training; of texts that are longer than `context` the rest is ignored.
 
     Without `steps`, there are ten epochs, but at least 200 steps.

@@ -21,7 +21,7 @@ from ...parallel.work import PAGE
 from ...torch.functional import attention, in_autocast
 from ...torch.layers.attention import Attention
 from ..language_model import LanguageModel
-from .settings import Settings
+from .loop import Settings
 
 
 class Rows:
