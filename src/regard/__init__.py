@@ -80,8 +80,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
     from .lens.interventions.what_if import what_if
     from .lens.interventions.effects import effects
     from .lens.residual.circuits import circuits
-    from .lens.residual.contributions import contributions
-    from .lens.residual.logit_lens import logit_lens
+    from .lens.residual.contributions import contributions, logit_lens
 
 __version__ = "0.1.0"
 
@@ -95,7 +94,7 @@ LAZY = {
     "cost": "ledger",
     "effects": "lens.interventions.effects",
     "heatmap": "lens",
-    "logit_lens": "lens.residual.logit_lens",
+    "logit_lens": "lens.residual.contributions",
     "look": "lens",
     "what_if": "lens.interventions.what_if",
 }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.lens.drawing.ramp import LMS, RGB, ramp
+from regard.lens.heatmap import LMS, RGB, ramp
 from regard.lens.runs.codes import (
     COARSE_ERROR,
     FINE_ERROR,

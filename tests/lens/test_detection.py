@@ -11,8 +11,8 @@ from rich.console import Console
 import regard as rg
 from regard.language.expr import key, query
 from regard.lens import HeadScore, HeadScores, detect_heads
-from regard.lens.drawing.terminal import head_table
 from regard.lens.open_model import OpenModel
+from regard.lens.terminal import head_table
 from tests.lens.minilm import with_minilm
 from tests.support.refusals import refusing
 

@@ -10,7 +10,7 @@ from regard.engines import choice
 from regard.lens import Call
 from regard.lens.runs import figures, tiles
 from regard.lens.runs.codes import FINE_ERROR
-from regard.lens.runs.row_figures import ROWS
+from regard.lens.runs.detectors import ROWS
 from tests.support.engines import normal
 from tests.support.lanes import by_name
 

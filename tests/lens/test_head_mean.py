@@ -6,8 +6,8 @@ import pytest
 import regard as rg
 from regard.lens import Run
 from regard.lens.runs.codes import FINE_ERROR, LEAK, MASKED, NAN, decode
-from regard.lens.viewer import head_mean, routes
-from regard.lens.viewer.head_mean import mean_of
+from regard.lens.viewer import routes
+from regard.lens.viewer.routes import mean_of
 from tests.lens.client import unframed
 from tests.lens.test_figures import defined
 from tests.support.browser import example, spoiled
@@ -35,7 +35,7 @@ def test_a_mean_is_the_mean_of_the_weights():
 def test_the_figures_of_a_mean_are_those_of_its_rows(monkeypatch):
     """Entropy, maximum and the others, as they follow from the exact mean; too many weights have no entropy."""
     run, _ = example(n=40, mask=rg.causal())
-    monkeypatch.setattr(head_mean, "PAIRS", 700)  # several blocks of rows and of heads
+    monkeypatch.setattr(routes, "PAIRS", 700)  # several blocks of rows and of heads
     special, free = np.array(run.axes["text"].special), np.tri(40, dtype=bool)
     for _, found, p in means(run):
         figures = found.tracks()
@@ -46,7 +46,7 @@ def test_the_figures_of_a_mean_are_those_of_its_rows(monkeypatch):
         for name, values in expected.items():
             assert figures[name].dtype == np.float32
             np.testing.assert_allclose(figures[name], values, rtol=2e-5, atol=2e-6, err_msg=name)
-    monkeypatch.setattr(head_mean, "COUNTED", 1)
+    monkeypatch.setattr(routes, "COUNTED", 1)
     figures = found.tracks()
     assert np.isnan(figures["entropy"]).all() and np.isnan(figures["maximum"]).all()
     np.testing.assert_allclose(figures["received"], p.sum(0), rtol=2e-5)

@@ -9,8 +9,7 @@ from matplotlib import pyplot
 
 import regard as rg
 from regard.lens import Axis, Call, Run
-from regard.lens.drawing.heatmap import matrix_figure
-from regard.lens.drawing.ramp import ramp
+from regard.lens.heatmap import matrix_figure, ramp
 from tests.support.engines import normal
 from tests.support.refusals import reasons_of
 

@@ -16,7 +16,7 @@ from regard.common.web import visuals
 from regard.common.web.html_page import hashed, json_for_html, stripped
 from regard.lens.runs import figures
 from regard.lens.viewer import embed, page
-from regard.lens.viewer.views import SCRIPTS, SHARED
+from regard.lens.viewer.html import SCRIPTS, SHARED
 from tests.support.browser import example, fault
 from tests.support.refusals import refusing
 

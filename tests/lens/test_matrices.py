@@ -8,7 +8,7 @@ import pytest
 import regard as rg
 from regard.lens import Axis, Run
 from regard.lens.runs.projections import LayerProjections, Projection
-from regard.lens.viewer import matrices
+from regard.lens.viewer import queries
 from regard.lens.viewer.routes import Responder
 from tests.lens.client import unframed
 
@@ -43,7 +43,7 @@ def test_one_head(bias):
     call = layer(bias)
     whole, run = call.projections, Run("toy", "", {"keys": Axis.of(N, name="keys")}, (call,))
     for other in (dataclasses.replace(call, start=4), dataclasses.replace(call, keys="pictures")):
-        assert "x_key" not in matrices.products(other, 0, 0, 3)
+        assert "x_key" not in queries.products(other, 0, 0, 3)
     for head in range(H):
         _, found = unframed(Responder([run]).answer("matrices", "0", "0", str(head)))
         _, made = unframed(Responder([run]).answer("products", "0", "0", str(head), "5", "2"))
@@ -66,28 +66,28 @@ def test_one_head(bias):
 def test_about_says_what_is_known():
     """The known matrices, those with a bias, and why the others are missing. (Without biases: test_walk_numbers.)"""
     call, bare = layer(), {"known": [], "biased": []}
-    assert matrices.about(call) == {"known": [*"qkvo"], "biased": [*"qkvo"], "missing": {}}
+    assert queries.known_matrices(call) == {"known": [*"qkvo"], "biased": [*"qkvo"], "missing": {}}
     rotated = dataclasses.replace(call, projections=LayerProjections(missing={"q": "rotated"}))
-    assert matrices.about(rotated) == bare | {"missing": {"q": "rotated"}}
+    assert queries.known_matrices(rotated) == bare | {"missing": {"q": "rotated"}}
     call = dataclasses.replace(call, projections=None)
-    assert matrices.about(call) == bare | {"missing": {}} and matrices.matrices(call, 0) == {}
-    assert matrices.kept(call, {"head": 0, "query": 0}) is None
+    assert queries.known_matrices(call) == bare | {"missing": {}} and queries.matrices(call, 0) == {}
+    assert queries.kept(call, {"head": 0, "query": 0}) is None
 
 
 def test_a_page_has_the_strongest_elements(monkeypatch):
     """As many as fit: those that add most to the score of the strongest key, and the largest of the output."""
     call, start = layer(), {"head": 3, "query": 6}
     key = int(call.weights(rows=6, heads=3)[0, 0].argmax())
-    header, whole = unframed(matrices.kept(call, start))
+    header, whole = unframed(queries.kept(call, start))
     assert (header["head"], header["row"], header["key"]) == (3, 6, key)
     largest = sorted(np.argsort(-np.abs(call.projections.y[6]))[:16].tolist())
     assert header["elements"] == {"q": [*range(D)], "k": [*range(D)], "v": [*range(E)], "o": largest}
     assert whole["by_head"].shape == (H, 16)
-    fixed = sum(part.nbytes for name, part in matrices.products(call, 3, 6, key).items() if name != "by_head")
-    monkeypatch.setattr(matrices, "ROOM", fixed + 3 * 4 * M * 3)
-    header, some = unframed(matrices.kept(call, start))
+    fixed = sum(part.nbytes for name, part in queries.products(call, 3, 6, key).items() if name != "by_head")
+    monkeypatch.setattr(queries, "ROOM", fixed + 3 * 4 * M * 3)
+    header, some = unframed(queries.kept(call, start))
     strongest = np.sort(np.argsort(-np.abs(call.q[3, 6] * call.k[1, key]))[:3])
     assert header["elements"]["q"] == header["elements"]["k"] == strongest.tolist()
     assert np.array_equal(some["q"], whole["q"][strongest]) and some["q_bias"].shape == (3,)
-    monkeypatch.setattr(matrices, "ROOM", fixed)
-    assert matrices.kept(call, start) is None
+    monkeypatch.setattr(queries, "ROOM", fixed)
+    assert queries.kept(call, start) is None

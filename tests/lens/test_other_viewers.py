@@ -45,7 +45,7 @@ def test_what_other_viewers_cannot_show_is_refused(monkeypatch):
     """
     two = of_weights([np.full((heads, 4, 4), 0.25) for heads in (2, 3)])
     assert two.to_circuitsvis(1)["attention"].shape == (3, 4, 4)
-    monkeypatch.setattr("regard.lens.runs.other_viewers.MOST", 20)
+    monkeypatch.setattr("regard.lens.runs.run.MOST", 20)
     for run, said in (
         (rg.look(np.zeros((2, 3, 4)), k=np.zeros((2, 5, 4)), query_start=2), "rows are missing.*3 rows over 5 keys"),
         (two, "too many weights.*80 weights.*layers of different sizes"),

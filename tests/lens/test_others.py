@@ -9,7 +9,7 @@ import regard as rg
 from regard.engines.choice import ONE_CALL
 from regard.language.expr import head, key, query
 from regard.lens.look import of_arrays, of_weights
-from regard.lens.runs.mask_pairs import readers
+from regard.lens.runs.call import readers
 from tests.support.engines import at_every_pair, normal
 from tests.support.lanes import by_name
 

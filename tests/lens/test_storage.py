@@ -17,7 +17,7 @@ from regard.common.files import strict_json as strict
 from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Run
 from regard.lens.storage import folder as container
-from regard.lens.storage import rules_json as rules
+from regard.lens.storage import manifest as rules
 from regard.lens.storage.folder import Writer, open_run, save
 from regard.lens.storage.manifest import size_of
 from tests.support.engines import at_every_pair, normal

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regard.lens.drawing.terminal import summary
 from regard.lens.look import of_arrays
 from regard.lens.runs.first_view import choose
+from regard.lens.terminal import summary
 from tests.support.browser import example
 from tests.support.engines import normal
 

@@ -19,10 +19,10 @@ from regard.language.analysis import substituted
 from regard.language.expr import batch, lift
 from regard.language.problem import Problem
 from regard.lens import Call
-from regard.lens.drawing.heatmap import matrix_figure
+from regard.lens.heatmap import matrix_figure
 from regard.lens.look import of_weights
 from regard.lens.runs import codes, tiles
-from regard.lens.runs import mask_pairs as reach
+from regard.lens.runs import tiles as reach
 from tests.support.engines import DTYPES, normal
 from tests.support.lanes import examples
 from tests.support.strategies import problems

@@ -218,8 +218,8 @@ def look(
             )
     second = None if other is None else other.run_for(run, limit or LIMIT)
     from ..audits import audit
-    from ..lens.drawing.terminal import changes, summary
     from ..lens.runs.first_view import choose
+    from ..lens.terminal import changes, summary
     from ..lens.trained import trained_facts
 
     report = audit(run)
@@ -478,7 +478,7 @@ def detect(
 ) -> None:
     """Runs the model on one text after another, and prints what every head does."""
     from ..lens.detection import detect_heads
-    from ..lens.drawing.terminal import head_table
+    from ..lens.terminal import head_table
     from .terminal import Console, emit_json
 
     with Console(stderr=True).status("running the model") as status:

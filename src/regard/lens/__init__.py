@@ -7,12 +7,12 @@ runs        a recorded run as data, and what is computed from it on request
 recording   records a run while a model computes
 storage     runs in folders, memory-mapped
 viewer      the HTML page of a run, as a file or served
-drawing     figures with matplotlib, and the terminal
+heatmap     figures with matplotlib, and the colors of maps; terminal: the summary of `regard look`
 """
 
 from ..common.public import belong
 from .detection import HeadScore, HeadScores, detect_heads
-from .drawing.heatmap import heatmap
+from .heatmap import heatmap
 from .look import look
 from .runs.axis import Axis, Segment
 from .runs.call import Call, Overview

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from regard.lens.drawing.ramp import ramp
+from regard.lens.heatmap import ramp
 
 
 def logarithmic(p):

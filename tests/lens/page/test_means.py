@@ -9,7 +9,7 @@ import regard as rg
 from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN, decode
 from regard.lens.runs.first_view import choose
 from regard.lens.viewer import embed, page
-from regard.lens.viewer.head_mean import HeadMean
+from regard.lens.viewer.routes import HeadMean
 from regard.lens.viewer.server import Server
 from tests.lens.page.colors import distance, logarithmic
 from tests.lens.test_head_mean import INVALID

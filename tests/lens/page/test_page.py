@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens.drawing.ramp import ramp
+from regard.lens.heatmap import ramp
 from regard.lens.runs.codes import LEAK, NAN, OUT, decode
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible

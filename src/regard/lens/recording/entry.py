@@ -21,8 +21,7 @@ from ..runs.axis import Axis
 from ..runs.run import Run, Step
 from .inputs import Given, given_image, given_inputs, given_text
 from .keeper import UNSEEN, Axes, Keeper, RecordingOptions, hash_of, keeping
-from .observer import Recorder
-from .tensor_layout import weights_of
+from .observer import Recorder, weights_of
 from .token_text import check_length, spelled
 
 LIKELIEST = 8  # candidates that are stored for every generated token

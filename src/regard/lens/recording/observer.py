@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 import inspect
 import itertools
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused
-from ...common.module_settings import layer_number, layer_settings, path_pattern, setting
+from ...common.module_settings import layer_number, layer_settings, number_of_heads, path_pattern, setting
 from ...language.expr import Expr
 from ...language.problem import Problem
 from ...observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall, engine_of, problem_of
@@ -26,9 +28,8 @@ from ..runs.projections import LayerProjections
 from .handwritten import read_steps
 from .keeper import Keeper
 from .one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
-from .products import Products, Waiting
+from .products import Products, Waiting, numbers
 from .recorded_call import Recorded, unmeasured
-from .tensor_layout import Layout
 
 # Arguments through which transformers layers receive the hidden states of another text.
 CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
@@ -336,3 +337,77 @@ def _declared(module) -> dict[str, Any]:
     notes: dict[str, Any] = {name: getattr(known, name) for name in ("scale", "softcap", "window", "groups", "causal")}
     notes |= {"sinks": None if known.sinks is None else True, "training": known.training or None}
     return {name: value for name, value in notes.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A call whose tensors are (B, H, rows, depth), or (B·H, rows, depth) as for `torch.bmm`.
+
+    entry: the recorded batch entry · windows: how many entries of the call's batch belong to one entry of the model's
+    batch; their rows are concatenated.
+    """
+
+    batch: int
+    heads: int
+    entry: int
+    windows: int = 1
+
+    @classmethod
+    def of(cls, sizes: tuple[int, ...], module: Any, batch: int | None, entry: int) -> Layout:
+        """sizes: the shape of q · module: the layer, which may declare its heads · batch: of the model, if known."""
+        lead = sizes[:-2]
+        own, heads = lead[0] if lead else 1, math.prod(lead[1:])
+        if len(lead) == 1:
+            known, whole = number_of_heads(module), own
+            heads = known if known and whole % known == 0 else whole // batch if batch and whole % batch == 0 else whole
+            own = whole // heads
+        return cls(own, heads, entry, own // batch if batch and own % batch == 0 else 1)
+
+    def cut(self, value: Any, depth: int = 2) -> np.ndarray:
+        """(heads, rows, depth) of the batch entry, as a view; also for keys and values, which may have fewer heads."""
+        array = numbers(value)
+        lead, inner = array.shape[:-depth], array.shape[-depth:]
+        if len(lead) == 1:
+            array = array.reshape(self.batch, -1, *inner) if lead[0] % self.batch == 0 else array[None]
+        elif not lead:
+            array = array[None, None]
+        if self.windows > 1 and len(array) > 1:
+            found = array[self.first : self.first + self.windows]
+            found = np.moveaxis(found.reshape(self.windows, -1, *inner), 0, 1)
+            return found.reshape(len(found), -1, *inner[1:])
+        return array[min(self.entry, len(array) - 1)].reshape(-1, *inner)
+
+    def rows(self, value: torch.Tensor, count: int) -> np.ndarray | None:
+        """The rows of the batch entry in hidden states, (count, d), as a view if possible; None of other tensors."""
+        each = count // self.windows
+        if value.ndim == 3 and tuple(value.shape[:2]) == (self.batch, each):
+            return numbers(value[self.first : self.first + self.windows]).reshape(count, -1)
+        if value.ndim == 3 and tuple(value.shape[:2]) == (count, self.batch) and self.windows == 1:
+            return numbers(value[:, self.entry])
+        return numbers(value) if value.ndim == 2 and len(value) == count and self.batch == 1 else None
+
+    def rows_of_product(self, value: torch.Tensor, count: int) -> np.ndarray | None:
+        """The same of the operand or result of a matrix product, in which batch and rows may be one axis."""
+        if value.ndim == 2 and self.batch > 1 and len(value) == self.batch * (count // self.windows):
+            value = value.reshape(self.batch, -1, value.shape[-1])
+        return self.rows(value, count)
+
+    @property
+    def first(self) -> int:
+        """The first window of the entry."""
+        return self.entry * self.windows
+
+    def beside(self, operand: torch.Tensor, sizes: tuple[int, ...]) -> np.ndarray:
+        """An operand broadcast to these sizes, as (H, Q, K) of the batch entry; broadcast axes have stride 0."""
+        return self.cut(operand.detach().expand(sizes))
+
+
+def weights_of(module: torch.nn.Module) -> Iterator[tuple[str, str, np.ndarray]]:
+    """(name, dtype, array) of every weight and persistent buffer; dtypes that NumPy lacks are given as bytes."""
+    for name, tensor in module.state_dict().items():
+        held = tensor.detach().cpu().contiguous()
+        try:
+            numbers = held.numpy()
+        except TypeError:
+            numbers = held.reshape(-1).view(torch.uint8).numpy()
+        yield name, str(held.dtype).removeprefix("torch."), numbers

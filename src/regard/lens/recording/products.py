@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ...common.arrays import is_tensor, read_array
 from ..runs.call import Call
 from ..runs.projections import LayerProjections, Projection, equal, heads_from
-from .tensor_layout import numbers
 
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
 ROWS, FEWEST = 16, 4  # rows whose lengths are compared, and the smallest number for which they mean anything
@@ -182,3 +182,8 @@ ARGUMENTS = {
     "__matmul__": ("input", "weight"),
     "mm": ("input", "weight"),
 }
+
+
+def numbers(value: Any) -> np.ndarray:
+    """A tensor or array in CPU memory as NumPy; a view if it is there already."""
+    return read_array(value.detach().cpu() if is_tensor(value) else value, "recording")

@@ -13,7 +13,7 @@ from ...common.text.units import counted
 from ...language.expr import Expr
 from ..runs import figures
 from ..runs.call import UNMEASURED, Call
-from ..runs.row_figures import ROWS
+from ..runs.detectors import ROWS
 
 UNKNOWN = "unknown_output_projection"  # the note that says why W_o is not known
 COMPARED = 1 << 18  # weights: larger calls are compared with the model in some rows only

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from ...api.statistics import attention_stats
+from ...common.caching import Memo
 from ...common.dtypes import real_of
 from ...common.errors import Refused, refuse
-from ...language.analysis import evaluate
-from ...language.expr import Expr
+from ...engines import choice
+from ...language.analysis import evaluate, substituted
+from ...language.expr import Expr, head, key, query
 from ...language.measures import Mass, Measure
-from .detectors import reads_token
-from .mask_pairs import readers
+from ...language.tree.interning import walk
+from .detectors import means, reads_token
 from .projections import LayerProjections
-from .row_figures import means
 
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
 
@@ -388,3 +389,38 @@ def places(shape: tuple[int, int, int], heads: Part, rows: Part, keys: Part) -> 
                 "count from 0, or from the end with negative numbers",
             ) from error
     return found
+
+
+_counts: Memo[np.ndarray] = Memo(8)
+
+
+def readers(mask: Expr | None, shape: tuple[int, int, int], start: int = 0) -> np.ndarray:
+    """The number of rows that may attend to each key, (H, K).
+
+    shape: (H, Q, K) · start: the key position of row 0. The keys are counted as if they were rows: the mask with rows
+    and keys exchanged allows as many.
+
+    >>> from regard.language.expr import key, query
+    >>> readers(key <= query, (1, 4, 4)).tolist()
+    [[4, 3, 2, 1]]
+    """
+    H, Q, K = shape
+    if mask is None:
+        return np.full((H, K), Q)
+    return keys_of(substituted(mask, {query: key + start, key: query}), (H, K, Q), 0)
+
+
+def keys_of(mask: Expr, shape: tuple[int, int, int], start: int = 0) -> np.ndarray:
+    """The number of keys to which each row may attend, (H, Q)."""
+    counted = _counts((mask,), (shape, start), lambda: _counted(mask, shape, start))  # layers have the same mask
+    return np.broadcast_to(counted, shape[:2])
+
+
+def _counted(mask: Expr, shape: tuple[int, int, int], start: int) -> np.ndarray:
+    """The same, (H, Q), or (1, Q) if heads do not differ."""
+    H, Q, K = shape
+    heads = H if any(node is head for node in walk(mask)) else 1
+    rows, keys = np.zeros((heads, Q, 1), np.float32), np.zeros((1, K, 1), np.float32)
+    engine = choice.of_one_call(heads * Q * K)
+    found = attention_stats(rows, keys, of="counts", mask=mask, query_start=start, engine=engine)
+    return found.counts.attended.astype(np.int64)

@@ -15,9 +15,8 @@ from ...engines import choice
 from ...language.analysis import evaluate
 from ...language.expr import Expr, frozen_table, key, query
 from ...language.measures import edges, mass, pooled
-from .call import Call, Overview, rules_of
+from .call import Call, Overview, keys_of, rules_of
 from .codes import ABOVE, too_large
-from .mask_pairs import keys_of
 from .tiles import overview
 
 BLOCK = 1 << 20  # given weights that are processed at a time

@@ -2,5 +2,4 @@
 
 folder      writing a run into a folder         reader      reading a run from a folder
 manifest    run.json, field by field; the arrays of a call by name, and sizes in bytes
-rules_json  expressions as JSON
 """

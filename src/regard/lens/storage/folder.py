@@ -24,7 +24,6 @@ from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.run import Run, Step
 from . import manifest
-from . import rules_json as rules
 from .manifest import arrays_of, shown, size_of
 from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, run_of, sha256, state_of
 from .reader import open_run as open_run
@@ -108,7 +107,7 @@ class Writer:
         arrays = arrays_of(call)
         if reasons := list(manifest.faults(call.name, arrays)):
             raise Refused("save", reasons)
-        described, tables = rules.pack({"mask": call.mask, "score": call.score})
+        described, tables = manifest.pack({"mask": call.mask, "score": call.score})
         places = []
         for one in tables:
             numbers = read_array(one.source.cpu(), "table") if elsewhere(one.source) else one.array

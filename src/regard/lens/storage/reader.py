@@ -21,7 +21,6 @@ from ..runs.labels import words
 from ..runs.run import Run
 from ..text_or_path import exists
 from . import manifest
-from . import rules_json as rules
 from .manifest import shown
 
 MANIFEST = "run.json"
@@ -181,7 +180,7 @@ def _call_of(
             tables.append(known[place])
     made: dict[str, Any] = {}
     if not reasons:
-        made = rules.unpack(described["rules"], tables)
+        made = manifest.unpack(described["rules"], tables)
         if made["mask"] is not None and (made["mask"].kind != "bool" or made["mask"].scored):
             reasons.append(
                 Reason(

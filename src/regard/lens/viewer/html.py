@@ -1,4 +1,8 @@
-"""`page`: a run as one self-contained HTML file, also in a notebook. Every token is treated as untrusted text."""
+"""`page`: a run as one self-contained HTML file, also in a notebook. Every token is treated as untrusted text.
+
+To add a view, add a row to `VIEWS`, `web/views/NAME.js` and `web/views/NAME.css`. Its script adds an object to
+`screens` (its interface is described in state.js), and its own state, URL parameters and keyboard shortcuts.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,20 @@ import functools
 import html
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...common.errors import refuse
 from ...common.text.characters import clipped
 from ...common.text.units import counted
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
-from ..drawing.ramp import ramp
+from ..heatmap import ramp
 from ..runs.codes import ERROR, packed
 from ..runs.first_view import choose
 from ..runs.labels import visible, words
 from ..runs.run import Run
-from . import embed, matrices
+from . import embed, queries
 from .live import described
-from .views import SCRIPTS, SHARED, STYLES, sections
 
 FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row; the page requires them
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
@@ -139,7 +142,7 @@ def _blocks(data, runs: Sequence[Run]):
         start = data["runs"][number]["start"]
         for name, text in embed.blocks(number, run, start["call"]):
             yield f'<script type="text/plain" id="{name}">{text}</script>'
-        made = matrices.kept(run.calls[start["call"]], start) if any(embed.walked(run, start["call"])) else None
+        made = queries.kept(run.calls[start["call"]], start) if any(embed.walked(run, start["call"])) else None
         if made is not None:
             yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{packed(made)}</script>'
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
@@ -193,3 +196,81 @@ def _title(run: Run) -> str:
 
 def _style() -> str:
     return "\n".join(stripped(_part(f"{name}.css")) for name in STYLES)
+
+
+class View(NamedTuple):
+    """A section of the page.
+
+    place: above, main or below · hidden: hidden until its script shows it · parts: further scripts, which other views
+    may use as well.
+    """
+
+    name: str
+    place: str
+    hidden: bool = False
+    parts: tuple[str, ...] = ()
+
+
+VIEWS = (
+    View("live", "above", hidden=True),
+    View("findings", "above", hidden=True),
+    View("steps", "above", hidden=True),
+    View(
+        "reader",
+        "main",
+        parts=(
+            "reader/lines",
+            "reader/flow",
+            "reader/reading",
+            "reader/strongest",
+            "reader/find",
+            "reader/patches",
+            "reader/walked",
+            "reader/cells",
+        ),
+    ),
+    View(
+        "map",
+        "main",
+        parts=(
+            "plot/tiles",
+            "plot/axes",
+            "plot/cellmarks",
+            "plot/plot",
+            "plot/measure",
+            "plot/drive",
+            "plot/difference",
+        ),
+    ),
+    View("atlas", "main", parts=("atlas/metrics", "atlas/thumbnails", "atlas/headtable")),
+    View("lines", "below", parts=("lines/window",)),
+    View(
+        "compare",
+        "below",
+        parts=("compare/alignment", "compare/merged", "compare/place", "compare/lists"),
+    ),
+    View(
+        "walk",
+        "below",
+        parts=("walk/stages", "walk/terms", "walk/matrices", "walk/numbers"),
+    ),
+)
+
+# In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
+SCRIPTS = (
+    *("base", "tokens", "source", "means", "heads", "state", "folds", "legend"),
+    *(part for view in VIEWS for part in view.parts),
+    *(f"views/{view.name}" for view in VIEWS),
+    *("figure", "share", "keys"),
+)
+SHARED = ("button", "draw", "make", "stepOf")  # functions of the visuals that the page calls itself
+STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))
+
+
+def sections(place: str) -> str:
+    """The <section> elements of the views at this place, which their scripts fill."""
+    return "\n".join(
+        f'<section id="{view.name}" aria-labelledby="{view.name}-title"{" hidden" * view.hidden}></section>'
+        for view in VIEWS
+        if view.place == place
+    )

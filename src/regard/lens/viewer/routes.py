@@ -5,7 +5,7 @@
     matrices/n/call/head · products/n/call/head/i/j
 
 n is the number of the run. head may also be "mean", the mean of the heads of the call, or "all", that of all calls with
-its axes. The response of walk is JSON; the others are frames.
+its axes (`HeadMean`). The response of walk is JSON; the others are frames.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
-from ..runs.call import Call, Overview
-from ..runs.codes import encode
+from ..runs.call import Call, Overview, Part, places
+from ..runs.codes import ABOVE, encode
+from ..runs.figures import figures_of
 from ..runs.labels import words
 from ..runs.run import Run
 from ..runs.tiles import PATIENCE, Tile, Weights, coded, halvings, overview, tile
 from . import queries as answers
 from .embed import frame
-from .head_mean import MEANS, HeadMean, mean_of
-from .matrices import matrices, products
+from .queries import matrices, products, tracks
 
 # The number of words of each route.
 ROUTES = {
@@ -231,3 +231,91 @@ def index(name: str, word: str, count: int) -> int:
     if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word) < count):
         raise Refused("request", [Reason(f"no such {name}", word[:40], f"0 to {count - 1}", "count from 0")])
     return int(word)
+
+
+MEANS = ("mean", "all")  # of the heads of a call; of those of all calls between the same axes
+PAIRS = 1 << 20  # weights of single heads that are computed at a time
+COUNTED = 1 << 28  # weights of single heads: with more, the figures that need every weight are left out
+LINEAR = ("special", "ordinary", "received")  # figures whose mean over the heads is the figure of the mean
+
+
+class HeadMean:
+    """The mean of all heads of some calls with rows and keys of the same sizes, as a call with one head.
+
+    p[0, i, j] = (1 / N) Σ p_h[i, j] over the N heads; a masked pair counts as 0.
+    """
+
+    def __init__(self, calls: Sequence[Call]):
+        self.calls = tuple(calls)
+        self.count = sum(call.shape[0] for call in calls)
+        self.shape = (1, *calls[0].shape[1:])
+
+    def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
+        """(heads, rows, keys) float64. The mean with an invalid weight, NaN or out of range, is NaN."""
+        h, i, j = places(self.shape, heads, rows, keys)
+        total = np.zeros((len(i), len(j)))
+        for call in self.calls:
+            some = max(1, PAIRS // max(1, total.size))
+            for first in range(0, call.shape[0], some):
+                p = call.weights(i, j, slice(first, first + some))
+                if call.given is not None:
+                    p = np.where((p < 0) | (p > ABOVE), np.nan, p)
+                total += p.sum(0)
+        return (total / self.count)[None][h]
+
+    def allowed(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
+        """(heads, rows, keys) booleans: where a mask allows a head to attend, and no mask forbids a weight that a head
+        has.
+        """
+        h, i, j = places(self.shape, heads, rows, keys)
+        free, leaks = np.zeros((2, len(i), len(j)), bool)
+        seen: list[Call] = []
+        for call in self.calls:
+            given = call.given is not None
+            if not given and any(call.mask is each.mask and call.start == each.start for each in seen):
+                continue  # layers have the same mask
+            seen.append(call)
+            allowed = call.allowed(i, j)
+            free |= allowed.any(0)
+            if given:
+                leaks |= ((call.weights(i, j) != 0) & ~allowed).any(0)
+        return (free & ~leaks)[None][h]
+
+    def tracks(self) -> dict[str, np.ndarray]:
+        """The figures along the axes of the map, as `queries.tracks` gives them for one head, without lengths: a mean
+        of heads has no values. Entropy and maximum are NaN if there are more than 2²⁸ weights of single heads.
+        """
+        single = [tracks(call, head) for call in self.calls for head in range(call.shape[0])]
+        found = {
+            name: np.mean([each[name] for each in single], 0).astype(np.float32)
+            for name in LINEAR
+            if all(name in each for each in single)
+        }
+        _, Q, K = self.shape
+        computed = Q * K * self.count <= COUNTED
+        figures = {name: np.zeros(Q, np.float32) for name in ("entropy", "spread", "maximum", "attended")}
+        figures["readers"] = np.zeros(K, np.float32)
+        nowhere = np.zeros(K, bool)
+        for first in range(0, Q, max(1, PAIRS // K)):
+            rows = np.arange(Q)[first : first + max(1, PAIRS // K)]
+            allowed = self.allowed(rows)[0]
+            figures["readers"] += allowed.sum(0)
+            p = self.weights(rows)[0] if computed else np.full(allowed.shape, np.nan)
+            own = figures_of(p, allowed, nowhere, nowhere)
+            for name in figures.keys() & own.keys():
+                figures[name][rows] = own[name]
+        return found | figures
+
+
+def mean_of(run: Run, call: Call, kind: str) -> HeadMean:
+    """The mean of the heads of a call ("mean"), or of all calls with its axes and sizes ("all").
+
+    >>> import numpy as np, regard as rg
+    >>> run = rg.look(np.eye(2)[:, None], k=np.eye(2)[:, None])
+    >>> mean_of(run, run.calls[0], "mean").weights().tolist()
+    [[[1.0]]]
+    """
+    if kind == "mean":
+        return HeadMean([call])
+    place = call.queries, call.keys, call.shape[1:], call.start
+    return HeadMean([each for each in run.calls if (each.queries, each.keys, each.shape[1:], each.start) == place])

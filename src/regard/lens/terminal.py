@@ -11,17 +11,17 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from ...common.text.characters import fitting
-from ...common.text.units import counted
-from ..detection import KINDS, Collected, HeadScore, HeadScores
-from ..runs.axis import Axis
-from ..runs.call import Call
-from ..runs.labels import named, visible, words
-from ..runs.row_figures import ROWS
-from ..runs.run import Run
+from ..common.text.characters import fitting
+from ..common.text.units import counted
+from .detection import KINDS, Collected, HeadScore, HeadScores
+from .runs.axis import Axis
+from .runs.call import Call
+from .runs.detectors import ROWS
+from .runs.labels import named, visible, words
+from .runs.run import Run
 
 if TYPE_CHECKING:
-    from ..runs.first_view import Choice
+    from .runs.first_view import Choice
 
 LISTED = 4  # keys
 COMPARED = 25_000_000  # weights of all heads, up to which two runs are compared row by row

@@ -1,1 +1,0 @@
-"""Drawings of a run outside the page: figures with matplotlib, and the terminal."""
