@@ -8,7 +8,7 @@ from torch import nn
 from regard.lens import look
 from regard.lens.recording import keeper
 from regard.lens.recording import products as watched
-from regard.lens.recording.recorded_call import UNKNOWN
+from regard.lens.recording.keeper import UNKNOWN
 from regard.lens.runs.projections import LayerProjections, Projection, equal, heads_from
 from regard.torch.hf.tiny_models import inputs, tiny_model
 from tests.support.tensors import normal

@@ -9,8 +9,11 @@ import pytest
 import regard as rg
 from regard.lens import Run, Segment
 from regard.lens.look import of_arrays, of_weights
+from regard.lens.runs.codes import MASKED, decode
 from regard.lens.viewer import queries as answers
 from regard.lens.viewer.queries import KEYS
+from regard.lens.viewer.routes import Responder
+from tests.lens.client import near, unframed
 from tests.support.browser import HOSTILE, example, fault
 from tests.support.engines import normal
 
@@ -19,10 +22,9 @@ def test_a_pair_is_asked_of_every_call_between_its_axes():
     """Every head of every call over the two axes answers; calls between others do not."""
     run, exact = example(layers=3, keys=12)
     elsewhere = fault(run, call=1, keys="text", k=run.calls[1].k[:, :8], v=run.calls[1].v[:, :8])
-    found = answers.pair(elsewhere, "text", "source", 3, 10)
-    assert [(each["call"], each["allowed"].all()) for each in found] == [(0, True), (2, True)]
-    np.testing.assert_allclose([each["weights"] for each in found], np.array(exact)[[0, 2], :, 3, 10], rtol=1e-5)
-    assert answers.pair(run, "source", "text", 0, 0) == []
+    header, parts = unframed(Responder([elsewhere]).answer("pair", "0", "text", "source", "3", "10"))
+    assert header["calls"] == [0, 2] and (parts["coarse"] != MASKED).all()
+    near(decode(parts["coarse"], parts["fine"]), np.array(exact)[[0, 2], :, 3, 10].ravel())
 
 
 @pytest.mark.parametrize("sinks", [None, np.array([[2.0, 1.0], [-np.inf, 0.5]], np.float32)])

@@ -11,8 +11,8 @@ from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
 from regard.lens.recording import one_entry as rules
 from regard.lens.recording.inputs import png
+from regard.lens.recording.keeper import unmeasured
 from regard.lens.recording.passes import Growing
-from regard.lens.recording.recorded_call import Recorded, unmeasured
 from tests.support.engines import at_every_pair
 
 
@@ -140,7 +140,7 @@ def test_windows_have_positions_of_their_own():
 
 
 def recorded(rows, keys, start, **more):
-    return Recorded(unmeasured("layer", 0, q=np.zeros((1, rows, 2)), k=keys, v=keys, start=start, **more))
+    return unmeasured("layer", 0, q=np.zeros((1, rows, 2)), k=keys, v=keys, start=start, **more)
 
 
 def test_passes_that_cannot_be_joined_are_refused():
@@ -148,7 +148,7 @@ def test_passes_that_cannot_be_joined_are_refused():
     keys = np.arange(12.0).reshape(1, 6, 2)
     growing = Growing(recorded(4, keys[:, :4], 0))
     growing.add(recorded(1, keys[:, 2:5], 2))  # a window's cache has dropped two
-    np.testing.assert_array_equal(growing.joined().call.k, keys[:, :5])
+    np.testing.assert_array_equal(growing.joined()[0].k, keys[:, :5])
     for found, start, more, said in (
         (-keys, 5, {}, "have changed"),
         (keys, 5, {"scale": 2.0}, "the scale, the heads or the sinks differ"),

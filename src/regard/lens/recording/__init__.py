@@ -6,9 +6,9 @@ minilm         the default model, in NumPy, without torch
 observer       records calls as they happen, for one batch entry, and where that entry is in the tensors
 one_entry      masks and scores of that entry as expressions; handwritten: those of attention that a model writes out
 products       the matrix products of the model, and which of them gave q, k, v and the output
-recorded_call  a call before it is completed with axes and figures, and compared with the model's output
 passes         joins the calls of generation, one per step, into one call
-keeper         stores calls in memory or on disk, up to the limit, with their axes and provenance
+keeper         completes calls with axes and figures, compares them with the output of the model, and stores them up to
+               the limit
 
 A recorded call is a `regard.lens.Call` from the start. To add a field to it, change these files in order:
 

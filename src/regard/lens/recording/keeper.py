@@ -19,17 +19,20 @@ import numpy as np
 from ...common.errors import Reason, Refused, refuse
 from ...common.text.units import counted
 from ...language.expr import Expr
+from ..runs import figures
 from ..runs.axis import Axis
-from ..runs.call import Call
-from ..runs.detectors import of_tokens
+from ..runs.call import UNMEASURED, Call
+from ..runs.detectors import ROWS, of_tokens
 from ..runs.effects import Effects
 from ..runs.projections import NAMES, LayerProjections
 from ..runs.run import Run, Step
 from ..storage.folder import Writer
 from ..storage.manifest import shown, size_of
 from .passes import Growing
-from .recorded_call import UNKNOWN, Recorded, completed
 
+UNKNOWN = "unknown_output_projection"  # the note that says why W_o is not known
+COMPARED = 1 << 18  # weights: larger calls are compared with the model in some rows only
+ROUNDING = 0.02  # the largest change of a weight that rounding of 16-bit scores may cause
 BEFORE = 16  # the most tokens, such as a class token and registers, that a model puts before the patches
 VISION = ("vision", "visual", "image", "vit", "pixel")
 
@@ -68,14 +71,14 @@ class Axes:
         self.needed = tuple(known) if needed else ()
         self.used: dict[str, Axis] = {}
 
-    def place(self, recorded: Recorded) -> tuple[str, str]:
+    def place(self, call: Call) -> tuple[str, str]:
         """The names of the query axis and the key axis of a call."""
-        call, (_, Q, K) = recorded.call, recorded.call.shape
+        _, Q, K = call.shape
         if "windows" in call.notes:
             return self._windows(Q, call.notes["windows"]), self._windows(K, call.notes["windows"])
         preferred = self._preferred(call.name.lower())
         queries = self._named(Q, preferred)
-        if recorded.cross:
+        if not call.aligned:
             return queries, self._named(K, self._across(queries))
         return queries, queries if Q == K else self._named(K, preferred)
 
@@ -126,7 +129,7 @@ class RecordingOptions:
     them if they are small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one ·
     measures: own sets of keys · effects: of `regard.effects` for the same input · hashed: whether the facts have the
     hash of the weights, which is read from all of them · matrices: the most bytes of the matrices of the layers that
-    stay with the run.
+    stay with the run · most: `limit` in bytes.
     """
 
     layers: Sequence[int | str] | None = None
@@ -139,9 +142,10 @@ class RecordingOptions:
     effects: Effects | None = None
     hashed: bool = True
     matrices: int = field(default_factory=lambda: MATRICES)
+    most: int = field(init=False)
 
     def __post_init__(self):
-        size_of(self.limit, "look")
+        object.__setattr__(self, "most", size_of(self.limit, "look"))
         if isinstance(self.entry, bool) or not isinstance(self.entry, int) or self.entry < 0:
             raise refuse(
                 "look",
@@ -178,21 +182,23 @@ class Keeper:
     unselected: set[str] = field(default_factory=set)
     left_out: list[dict[str, str]] = field(default_factory=list)
 
-    def add(self, recorded: Recorded) -> None:
-        """Stores an admitted call; during generation it is stored once the later passes are joined to it."""
-        name = recorded.call.name
-        self.names.add((name, recorded.call.layer))
+    def add(self, call: Call, weights: np.ndarray | None = None, nth: int = 0) -> None:
+        """Stores an admitted call; during generation it is stored once the later passes are joined to it.
+
+        weights (H, Q, K): the model's own, if it computes them · nth: the number of the call in its layer and pass.
+        """
+        self.names.add((call.name, call.layer))
         if not self.rows:
-            self._keep(recorded)
-        elif (name, recorded.nth) in self.growing:
-            self.growing[name, recorded.nth].add(recorded)
+            self._keep(call, weights)
+        elif (call.name, nth) in self.growing:
+            self.growing[call.name, nth].add(call, weights)
         else:
-            self.growing[name, recorded.nth] = Growing(recorded)
+            self.growing[call.name, nth] = Growing(call, weights)
 
     def run(self, name: str, text: str, steps: Sequence[Step], more: dict[str, Any]) -> Run:
         """The run of all stored calls. Refused: no calls, or none of a selected layer."""
         for each in self.growing.values():
-            self._keep(each.joined())
+            self._keep(*each.joined())
         self._complain(name)
         known = {**facts(), **more, "entry": self.options.entry, "left_out": self.left_out, "values": bool(self.values)}
         if unknown := [each for each in self.calls if UNKNOWN in each.notes]:
@@ -205,11 +211,12 @@ class Keeper:
             return self.writer.finish(name, text, self.axes.used, steps, known)
         return Run(name, text, self.axes.used, tuple(self.calls), tuple(steps), known)
 
-    def _keep(self, recorded: Recorded) -> None:
-        queries, keys = self.axes.place(recorded)
+    def _keep(self, call: Call, weights: np.ndarray | None) -> None:
+        queries, keys = self.axes.place(call)
         axis = self.axes.used[keys]
         sets = of_tokens(axis, self.options.measures) if queries == keys else {}
-        call = completed(recorded, queries, keys, np.array(axis.special), bool(self.values), sets)
+        placed = dataclasses.replace(call, queries=queries, keys=keys)
+        call = completed(placed, weights, np.array(axis.special), bool(self.values), sets)
         if self.writer is None:
             self.calls.append(self._with_matrices(call))
         else:
@@ -224,32 +231,29 @@ class Keeper:
         found = call.projections.copied() if fits_in else LayerProjections(missing=dict.fromkeys(NAMES, TOO_MANY))
         return dataclasses.replace(call, projections=found)
 
-    def admit(self, recorded: Recorded) -> None:
+    def admit(self, call: Call) -> None:
         """Refuses before the memory or the disk is full: from the first call on, by the predicted size of the run."""
-        limit = size_of(self.options.limit, "look")
         if self.values is None:
-            times = max(1, self.alike(recorded.call.name)) * max(1.0, self.rows / max(recorded.call.shape[1], 1))
+            times = max(1, self.alike(call.name)) * max(1.0, self.rows / max(call.shape[1], 1))
             self.values = self.options.values
             if self.values is None:
-                self.values = recorded.nbytes(True) * times <= min(VALUES, limit)
-            predicted = int(recorded.nbytes(self.values) * times)
-            if predicted > limit:
-                raise self._too_large(recorded, predicted, "about ", limit)
-        self.held += recorded.nbytes(self.values)
-        if self.held > limit:
-            raise self._too_large(recorded, self.held, "more than ", limit)
+                self.values = stored_bytes(call, True) * times <= min(VALUES, self.options.most)
+            self._check(call, int(stored_bytes(call, self.values) * times), "about ")
+        self.held += stored_bytes(call, self.values)
+        self._check(call, self.held, "more than ")
 
-    def _too_large(self, recorded: Recorded, size: int, word: str, limit: int) -> Refused:
-        _, Q, K = recorded.call.shape
+    def _check(self, call: Call, size: int, word: str) -> None:
+        """Refuses a run of this size if it is larger than the limit."""
+        if size <= self.options.most:
+            return
+        _, Q, K = call.shape
         fix = "choose layers, as in layers=[0, 5], or raise limit="
-        return refuse(
+        raise refuse(
             "look",
             "the run would be larger than the limit",
-            (
-                f"{word}{shown(size)}: {shown(recorded.nbytes(bool(self.values)))} for {recorded.call.name} with "
-                f"{counted(Q, 'row')} and {counted(K, 'key')}"
-            ),
-            f"at most {shown(limit)}",
+            f"{word}{shown(size)}: {shown(stored_bytes(call, bool(self.values)))} for {call.name} with "
+            f"{counted(Q, 'row')} and {counted(K, 'key')}",
+            f"at most {shown(self.options.most)}",
             fix + (", or pass values=False" if self.values else ""),
         )
 
@@ -335,7 +339,7 @@ def keeping(options: RecordingOptions, axes: Axes, alike: Callable[[str], int], 
     if options.into is None:
         yield keeper
         return
-    with Writer(options.into, options.limit, overwrite=options.overwrite) as keeper.writer:
+    with Writer(options.into, options.most, overwrite=options.overwrite) as keeper.writer:
         yield keeper
 
 
@@ -357,3 +361,105 @@ def hash_of(weights: Iterable[tuple[str, str, np.ndarray]]) -> str:
         found.update(f"{name} {dtype} {array.shape}\n".encode())
         found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
+
+
+def unmeasured(name: str, layer: int | None, cross: bool = False, **fields: Any) -> Call:
+    """A call from its q, k and rules, before its axes are named and its figures are computed. cross: whether its keys
+    are of another text than its rows.
+    """
+    return Call(name, layer, queries="", keys="another text" if cross else "", lse=UNMEASURED, **fields)
+
+
+def stored_bytes(call: Call, values: bool) -> int:
+    """The bytes of the completed call, including its figures."""
+    H, Q, K = call.shape
+    held = [call.q, call.k, call.sinks, *((call.v, call.x, call.out) if values else ())]
+    numbers = 4 * H * ((len(ROWS) + 2) * Q + 2 * K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
+    return numbers + sum(part.nbytes for part in held if part is not None)
+
+
+def completed(
+    call: Call, weights: np.ndarray | None, special: np.ndarray, values: bool, sets: Mapping[str, Expr]
+) -> Call:
+    """The call, whose axes are known, with its figures, compared with the output and the weights of the model.
+
+    special (K,): special tokens · sets: further sets of keys.
+    """
+    call = _measured(call, weights, special, sets)
+    call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
+    if call.projections is not None and (why := call.projections.missing.get("o")):
+        call = dataclasses.replace(call, notes={**call.notes, UNKNOWN: why})
+    return call if values else dataclasses.replace(call, v=None, x=None, out=None, projections=None)
+
+
+def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray, sets: Mapping[str, Expr]) -> Call:
+    """The call with its figures. If the rules do not reproduce the weights of the model, the weights are stored."""
+    why = call.notes.get("unread")
+    w_o = None if call.projections is None or call.projections.o is None else call.projections.o.w
+    if why is None:
+        found = figures.with_figures(call, special, sets, w_o)
+        if weights is None or _gives(found, weights):
+            return found
+        why = "the recorded rules do not reproduce the weights that the model used"
+    notes = {**call.notes, "unread": why}
+    bare = dataclasses.replace(call, q=None, k=None, score=None, scale=1.0, sinks=None, given=weights, notes=notes)
+    return figures.with_figures(bare, special, sets, w_o)
+
+
+def _gives(call: Call, weights: np.ndarray) -> bool:
+    """Whether the call's weights equal the model's, up to the rounding of scores in the model's dtype; fully masked
+    rows are not compared.
+    """
+    H, Q, K = call.shape
+    assert call.q is not None
+    step = max(1, COMPARED // max(H * K, 1))
+    unit = _unit(call.q)
+    for first in range(0, Q, step):
+        rows = slice(first, first + step)
+        seeing = call.allowed(rows=rows).any(-1)
+        apart = np.abs(call.weights(rows=rows) - np.asarray(weights[:, rows], np.float64)).max(-1)
+        with np.errstate(invalid="ignore"):
+            most = np.maximum(np.abs(call.rows["low"][:, rows]), np.abs(call.rows["high"][:, rows]))
+            if not (apart <= np.minimum(8 * unit * (1 + most), ROUNDING))[seeing].all():
+                return False
+    return True
+
+
+def checked(call: Call) -> dict[str, Any]:
+    """The difference between Σ p v and the output of the model, as a share of the largest absolute output.
+
+    Long calls are compared in some rows only.
+    """
+    H, Q, K = call.shape
+    if call.out is None or call.v is None or call.notes.get("dropout"):  # the dropout mask is not recorded
+        return {}
+    count = max(1, min(Q, COMPARED // max(H * K, 1)))
+    at = np.arange(count) * Q // count
+    with np.errstate(all="ignore"):
+        weights = call.weights(rows=at)
+        v = np.repeat(np.asarray(call.v, np.float64), H // len(call.v), 0)
+        expected, actual = weights @ np.where(np.isfinite(v), v, 0), np.asarray(call.out[:, at], np.float64)
+        seeing = call.allowed(rows=at).any(-1)
+        apart = np.abs(expected - actual)[seeing]
+        most = max(np.abs(actual[seeing]).max(initial=0), 1e-30)
+        found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {counted(Q, 'row')}"}
+        if apart.size:
+            found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
+        if not seeing.all():
+            average = np.broadcast_to(v.mean(1, keepdims=True), actual.shape)
+            found["empty"] = _empty(actual[~seeing], average[~seeing], 8 * _unit(call.v) * float(np.abs(v).max()))
+    return found
+
+
+def _unit(values: np.ndarray) -> float:
+    """The relative rounding error of the model's dtype."""
+    return float(np.finfo(np.float32).eps) if values.dtype.itemsize > 2 else 2.0**-8
+
+
+def _empty(actual: np.ndarray, average: np.ndarray, rounding: float) -> str:
+    """The model's output for fully masked rows. average: the mean of all values."""
+    if np.isnan(actual).any():
+        return "NaN"
+    if not actual.any():
+        return "0"
+    return "an average of values" if np.abs(actual - average).max() <= rounding else "something else"

@@ -29,8 +29,7 @@ from ...language.problem import Problem
 from ..runs.axis import Axis
 from ..runs.projections import LayerProjections, Projection
 from ..runs.run import Run
-from .keeper import Axes, Keeper, RecordingOptions, hash_of, keeping
-from .recorded_call import Recorded, unmeasured
+from .keeper import Axes, Keeper, RecordingOptions, hash_of, keeping, unmeasured
 from .token_text import fit, spelled, unknown
 
 # Abramowitz and Stegun 7.1.26: erf within 1.5e-7.
@@ -119,11 +118,12 @@ class DefaultModel:
             if keeper.options.selects(name, layer):
                 scale = 1 / math.sqrt(q.shape[-1])
                 notes = {"kind": "regard.attention", "seconds": seconds, "dtype": "float32"}
-                arrays = {"q": q, "k": k, "v": v}
                 call = unmeasured(
                     name,
                     layer,
-                    **{each: np.ascontiguousarray(array) for each, array in arrays.items()},
+                    q=np.ascontiguousarray(q),
+                    k=np.ascontiguousarray(k),
+                    v=np.ascontiguousarray(v),
                     out=out,
                     x=h,
                     scale=scale,
@@ -131,8 +131,8 @@ class DefaultModel:
                     notes=notes | {"scale": scale, "causal": False},
                     projections=self._projections(at, y),
                 )
-                keeper.admit(Recorded(call))
-                keeper.add(Recorded(call))
+                keeper.admit(call)
+                keeper.add(call)
             else:
                 keeper.unselected.add(name)
             h = normed(h + y, f"{at}.attention.output")

@@ -23,13 +23,13 @@ from ...language.expr import Expr
 from ...language.problem import Problem
 from ...observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall, engine_of, problem_of
 from ...observe.observer import Observer, module_of
+from ..runs.call import Call
 from ..runs.codes import longest
 from ..runs.projections import LayerProjections
 from .handwritten import read_steps
-from .keeper import Keeper
+from .keeper import Keeper, unmeasured
 from .one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
 from .products import Products, Waiting, numbers
-from .recorded_call import Recorded, unmeasured
 
 # Arguments through which transformers layers receive the hidden states of another text.
 CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
@@ -38,7 +38,7 @@ CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 class Recorder(Observer):
     """Records the calls made in `with recorder.recording(): model(…)`.
 
-    Each call is admitted by the keeper as a `Recorded`, which it may refuse, and added to it once its layer has ended.
+    Each call is admitted by the keeper, which may refuse it, and added to it once its layer has ended.
     batch: the batch size of the model's inputs, if known.
     """
 
@@ -51,7 +51,7 @@ class Recorder(Observer):
         self.numbers: dict[tuple[str, int], int] = {}  # the layer of each of these runs
         self.matrices = Products()
         self.first: dict[tuple[str, int], LayerProjections] = {}  # of the first pass
-        self.waiting: tuple[Recorded, Waiting] | None = None
+        self.waiting: Waiting | None = None
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
@@ -106,7 +106,7 @@ class Recorder(Observer):
             if isinstance(found, str):
                 self.keeper.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
             else:
-                self.keeper.admit(found[0])
+                self.keeper.admit(found.call)
                 self.waiting = found
         else:
             self.keeper.unselected.add(seen.layer)
@@ -117,24 +117,24 @@ class Recorder(Observer):
     def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
         product = None if error else self.matrices.add(getattr(function, "__name__", ""), args, kwargs, out)
         if product is not None and self.waiting is not None:
-            recorded, waiting = self.waiting
-            waiting.compare(product, inside=any(running.name == recorded.call.name for running in self.stack))
+            name = self.waiting.call.name
+            self.waiting.compare(product, inside=any(running.name == name for running in self.stack))
 
     def _left(self, *hooked) -> None:
         name = self.stack[-1].name
         super()._left(*hooked)
-        if self.waiting is not None and name == self.waiting[0].call.name:
-            self.waiting[1].left(hooked[-1])
+        if self.waiting is not None and name == self.waiting.call.name:
+            self.waiting.left(hooked[-1])
 
     def _taken(self) -> None:
         """Passes on the last recorded call. If the model multiplies its heads by W_o, it has done so by now."""
         if self.waiting is not None:
-            (recorded, waiting), self.waiting = self.waiting, None
-            call = dataclasses.replace(recorded.call, projections=waiting.found)
-            self.first.setdefault((call.name, recorded.nth), dataclasses.replace(waiting.found, y=None))
-            self.keeper.add(dataclasses.replace(recorded, call=call))
+            waiting, self.waiting = self.waiting, None
+            call = dataclasses.replace(waiting.call, projections=waiting.found)
+            self.first.setdefault((call.name, waiting.nth), dataclasses.replace(waiting.found, y=None))
+            self.keeper.add(call, waiting.weights, waiting.nth)
 
-    def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> tuple[Recorded, Waiting] | str:
+    def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> Waiting | str:
         """The call, cut to the batch entry; or the reason why it cannot be stored."""
         _unpack(seen, module)
         keys, values = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
@@ -155,6 +155,7 @@ class Recorder(Observer):
         call = unmeasured(
             seen.layer,
             number,
+            self._crosses(),
             q=q.copy(),
             k=k.copy(),
             v=v.copy(),
@@ -162,24 +163,20 @@ class Recorder(Observer):
             x=self._layer_input(layout, q.shape[1]),
             notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **scaled, **_declared(module)},
         )
-        recorded = Recorded(call, nth, self._crosses())
-        waiting = self._waiting(recorded, layout)
+        first = self.first.get((call.name, nth))  # later passes of generation have the matrices of the first
+        known = self.matrices.inputs(call) if first is None else first
+        weights = None
         if seen.kind != WRITTEN_OUT:
-            return self._with_rules(recorded, seen, layout), waiting
-        written = _with_windows_written if layout.windows > 1 else _with_steps
-        return written(recorded, seen, layout), waiting
+            call = self._with_rules(call, seen, layout)
+        else:
+            call, weights = (_with_windows_written if layout.windows > 1 else _with_steps)(call, seen, layout)
+        rows = partial(layout.rows_of_product, count=call.shape[1])
+        return Waiting(call, weights, nth, rows=rows, known=known, first=first)
 
-    def _waiting(self, recorded: Recorded, layout: Layout) -> Waiting:
-        """The call with the matrices that gave its q, k and v. Later passes of generation have those of the first."""
-        call = recorded.call
-        first = self.first.get((call.name, recorded.nth))
-        known = self.matrices.inputs(call, recorded.cross) if first is None else first
-        return Waiting(call, partial(layout.rows_of_product, count=call.shape[1]), known, first)
-
-    def _with_rules(self, recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
+    def _with_rules(self, call: Call, seen: ObservedCall, layout: Layout) -> Call:
         """The call with its mask, score rule, scale and sinks for this batch entry."""
-        call, sizes, (q, k, _) = recorded.call, recorded.call.shape, recorded.qkv
-        notes = dict(call.notes)
+        sizes, notes = call.shape, dict(call.notes)
+        assert call.q is not None and call.k is not None
         problem = problem_of(seen) if seen.problem is None else seen.problem
         if problem.dropout is not None or seen.given.get("dropout_p"):
             notes["dropout"] = problem.dropout.rate if problem.dropout is not None else seen.given["dropout_p"]
@@ -193,12 +190,12 @@ class Recorder(Observer):
             notes["windows"] = layout.windows
         else:
             mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
-            largest = abs(problem.scale) * longest(q) * longest(k)
+            largest = abs(problem.scale) * longest(call.q) * longest(call.k)
             mask, score = hidden(mask, score, sizes, start, largest)
-            if recorded.cross and not any(reads(rule, "query") for rule in (mask, score)):
+            if not call.aligned and not any(reads(rule, "query") for rule in (mask, score)):
                 start = 0  # rows of one text over keys of another
             sinks = None if problem.sinks is None else np.array(problem.sinks)
-        call = dataclasses.replace(
+        return dataclasses.replace(
             call,
             mask=mask,
             score=score,
@@ -208,7 +205,6 @@ class Recorder(Observer):
             engine=_ran(seen, problem),
             notes=notes,
         )
-        return dataclasses.replace(recorded, call=call)
 
     def _keys_of_cache(self, seen: ObservedCall) -> tuple[Any, Any]:
         cache = seen.given["cache"]
@@ -239,14 +235,11 @@ class Recorder(Observer):
         return words == ["query", "key"] and pair[0] is not pair[1]
 
 
-def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
-    """A handwritten call, with its rules if every step between the product and the softmax is known.
-
-    Its weights are attached for comparison.
-    """
+def _with_steps(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, np.ndarray]:
+    """A handwritten call and its weights; with its rules if every step between product and softmax is known."""
     trail: Any = seen.trail
-    call, (_, Q, K) = recorded.call, recorded.call.shape
-    start = 0 if recorded.cross else K - Q
+    _, Q, K = call.shape
+    start = K - Q if call.aligned else 0
     weights = layout.cut(trail.weights)[..., :K].copy()
     notes = dict(call.notes)
     known: dict[str, Any] = {}
@@ -263,14 +256,13 @@ def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recor
             "start": start,
             "sinks": rules.sinks,
         }
-    call = dataclasses.replace(call, engine="written out", notes=notes, **known)
-    return dataclasses.replace(recorded, call=call, weights=weights)
+    return dataclasses.replace(call, engine="written out", notes=notes, **known), weights
 
 
-def _with_windows_written(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
-    """A handwritten call computed window by window, as given weights, which are 0 between windows."""
+def _with_windows_written(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, np.ndarray]:
+    """A handwritten call computed window by window, and its weights, which are 0 between windows."""
     trail: Any = seen.trail
-    call, (_, Q, K) = recorded.call, recorded.call.shape
+    _, Q, K = call.shape
     Q, K = Q // layout.windows, K // layout.windows  # of one window
     parts = layout.cut(trail.weights)  # the rows of all windows, over the keys of one
     whole = np.zeros((len(parts), layout.windows * Q, layout.windows * K), parts.dtype)
@@ -279,8 +271,7 @@ def _with_windows_written(recorded: Recorded, seen: ObservedCall, layout: Layout
         whole[:, rows, keys] = parts[:, rows, :K]
     mask, _ = window_rules(None, None, 0, (layout.heads, Q, K), 0)
     notes = {**call.notes, "windows": layout.windows, "unread": "windows of attention that is written out"}
-    call = dataclasses.replace(call, mask=mask, engine="written out", notes=notes)
-    return dataclasses.replace(recorded, call=call, weights=whole)
+    return dataclasses.replace(call, mask=mask, engine="written out", notes=notes), whole
 
 
 def _unpack(seen: ObservedCall, module) -> None:

@@ -14,26 +14,23 @@ from ...language.expr import Expr, Op
 from ...language.expr import score as plain_score
 from ..runs.call import Call
 from .one_entry import CELLS, added, grid, mask_of, shape_of
-from .recorded_call import Recorded
 
 TRIED = (-1.75, 0.5)  # scores at which two rules are compared
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A recorded pass, of whose keys and values only the new ones are held.
+    """The call of a pass, of whose keys and values only the new ones are held.
 
-    row: its first row among all rows · first, keys: its first key among all keys, and their number.
+    weights: the model's own, if it computes them · row: its first row among all rows · first, keys: its first key among
+    all keys, and their number.
     """
 
-    recorded: Recorded
+    call: Call
+    weights: np.ndarray | None
     row: int
     first: int
     keys: int
-
-    @property
-    def call(self) -> Call:
-        return self.recorded.call
 
     @property
     def rows(self) -> int:
@@ -55,9 +52,9 @@ class Growing:
     Refused: keys that changed between two passes, scales or sinks that differ, and rules that cannot be joined.
     """
 
-    def __init__(self, recorded: Recorded):
-        self.first = recorded.call
-        self.passes = [Pass(recorded, 0, 0, self.first.shape[2])]
+    def __init__(self, call: Call, weights: np.ndarray | None = None):
+        self.first = call
+        self.passes = [Pass(call, weights, 0, 0, call.shape[2])]
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -65,12 +62,11 @@ class Growing:
         last = max(one.first + one.keys for one in self.passes)
         return self.first.shape[0], sum(one.rows for one in self.passes), last
 
-    def add(self, recorded: Recorded) -> None:
+    def add(self, call: Call, weights: np.ndarray | None = None) -> None:
         """Adds the rows of the next pass."""
-        call, cross = recorded.call, recorded.cross
+        cross, K = not call.aligned, call.shape[2]
         _, rows, keys = self.shape
-        _, k, v = recorded.qkv
-        K = k.shape[1]
+        assert call.k is not None and call.v is not None
         if _constant(call) != _constant(self.first):
             what = "the scale, the heads or the sinks differ in a later pass"
             raise self._unlike(what, "the same in every pass", "record the prompt alone, with generate=0")
@@ -82,20 +78,19 @@ class Growing:
                 "keys that grow with the text",
                 "generate with a dynamic cache, or record the prompt alone",
             )
-        if not np.array_equal(k[:, :known], self._all("k")[:, -known:], equal_nan=True):
+        if not np.array_equal(call.k[:, :known], self._all("k")[:, -known:], equal_nan=True):
             raise self._unlike(
                 "cached keys have changed",
                 "a cache that does not change its keys",
                 "generate with a dynamic cache, or record the prompt alone",
             )
-        new = dataclasses.replace(call, k=k[:, known:].copy(), v=v[:, known:].copy())
-        self.passes.append(Pass(dataclasses.replace(recorded, call=new), rows, first, K))
+        new = dataclasses.replace(call, k=call.k[:, known:].copy(), v=call.v[:, known:].copy())
+        self.passes.append(Pass(new, weights, rows, first, K))
 
-    def joined(self) -> Recorded:
-        """All passes as one call."""
-        whole = self.passes[0].recorded
+    def joined(self) -> tuple[Call, np.ndarray | None]:
+        """All passes as one call, and the weights that the model computed."""
         if len(self.passes) == 1:
-            return whole
+            return self.first, self.passes[0].weights
         later = [one.call.projections for one in self.passes[1:]]
         seconds = sum(float(one.call.notes.get("seconds", 0.0)) for one in self.passes)
         call = dataclasses.replace(
@@ -110,7 +105,7 @@ class Growing:
             score=self._score(),
             notes={**self.first.notes, "seconds": seconds, "passes": len(self.passes)},
         )
-        return dataclasses.replace(whole, call=call, weights=self._weights())
+        return call, self._weights()
 
     def _all(self, name: str, axis: int = 1) -> Any:
         """An array of all passes; None if one of them lacks it."""
@@ -121,10 +116,10 @@ class Growing:
         """The weights that the model computed, 0 where a pass did not have the key yet."""
         whole = None
         for one in self.passes:
-            if one.recorded.weights is None:
+            if one.weights is None:
                 return None
-            whole = np.zeros(self.shape, one.recorded.weights.dtype) if whole is None else whole
-            whole[one.cells] = one.recorded.weights
+            whole = np.zeros(self.shape, one.weights.dtype) if whole is None else whole
+            whole[one.cells] = one.weights
         return whole
 
     def _mask(self) -> Expr | None:

@@ -79,7 +79,7 @@ class Products:
                 return float(ratios[:, steady.argmax()].mean())
         return None
 
-    def inputs(self, call: Call, cross: bool) -> LayerProjections:
+    def inputs(self, call: Call) -> LayerProjections:
         """W_q, W_k and W_v of a call, among the products since the previous one."""
         found: dict[str, Any] = {}
         missing: dict[str, str] = {}
@@ -90,7 +90,7 @@ class Products:
             heads = getattr(call, name)
             if call.x is None:
                 missing[name] = NO_INPUT
-            elif cross and name != "q":
+            elif not call.aligned and name != "q":
                 missing[name] = OTHER_TEXT.format(name=name)
             else:
                 made = (heads_from(call.x, product, heads, unit) for product, unit in products)
@@ -105,11 +105,22 @@ class Products:
 class Waiting:
     """A recorded call that waits for the product of its heads with W_o.
 
+    weights (H, Q, K): the model's own, if it computes them · nth: its number among the calls of the layer in one pass ·
     rows(tensor) cuts the rows of the recorded batch entry from a tensor of the model, (Q, M), or None · known: W_q, W_k
     and W_v · first: those of the same call in the first pass of generation.
     """
 
-    def __init__(self, call: Call, rows: Rows, known: LayerProjections, first: LayerProjections | None):
+    def __init__(
+        self,
+        call: Call,
+        weights: np.ndarray | None,
+        nth: int,
+        *,
+        rows: Rows,
+        known: LayerProjections,
+        first: LayerProjections | None,
+    ):
+        self.call, self.weights, self.nth = call, weights, nth
         self.rows, self.first = rows, first
         self.known = known.without_output(NO_OUTPUT)
         self.heads = None if call.out is None else np.asarray(call.out).swapaxes(0, 1).reshape(call.shape[1], -1)

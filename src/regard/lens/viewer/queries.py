@@ -53,16 +53,6 @@ def calls_of(run: Run) -> dict[str, Any]:
     return {"facts": plain(run.facts), "calls": [_call(run, call) for call in run.calls], "python": origin(run)}
 
 
-def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, Any]]:
-    """The weight of one pair in every call between these axes: the call's number, weights (H,) and allowed (H,)."""
-    found = []
-    for number, call in enumerate(run.calls):
-        if (call.queries, call.keys) == (queries, keys):
-            weights, allowed = call.weights([i], [j])[:, 0, 0], call.allowed([i], [j])[:, 0, 0]
-            found.append({"call": number, "weights": weights, "allowed": allowed})
-    return found
-
-
 def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
     """The available figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives,
     from how many rows it may, and the length of its value, (K,).

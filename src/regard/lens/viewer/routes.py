@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -43,7 +45,7 @@ ROUTES = {
 }
 POOLS = ("share", "largest")
 CELLS = 128  # along each side of an overview that the run does not contain
-CACHED = 1 << 26  # bytes of tiles and overviews
+TILES, OVERVIEWS = 96, 16  # that are kept: about 64 MB
 HELD = 16  # runs that were made on request; those that were not used for the longest time are forgotten
 MEAN_BUDGET = 1 << 27  # weights of single heads in one tile of their mean: about two seconds; larger tiles are sampled
 
@@ -53,22 +55,27 @@ class Responder:
 
     def __init__(self, runs: Sequence[Run] | HeldRuns):
         self.runs = runs
-        self.cache = TileCache(CACHED)
+        self.tiles, self.overviews = (
+            lru_cache(TILES)(self._computed_tile),
+            lru_cache(OVERVIEWS)(self._computed_overview),
+        )
 
     def answer(self, route: str, *words: str) -> bytes:
         """The response to one of `ROUTES`. Refused: arguments outside the run, before anything is computed."""
         return getattr(self, f"_{route}")(*words)
 
-    def _tile(self, n: str, call: str, head: str, *place: str) -> bytes:
-        pool, level, row, column = place
-        at, h = self._head(n, call, head)
+    def _tile(self, n: str, call: str, head: str, pool: str, *place: str) -> bytes:
         if pool not in POOLS:
             raise refuse("tile", "no such pool", pool[:40], " or ".join(POOLS), "choose one of them")
+        self._run(n)  # a run that is looked at is not forgotten
+        found: Tile = self.tiles(n, call, head, *place)
+        return _codes(getattr(found, pool), found.allowed, found.exact, found.wrong)
+
+    def _computed_tile(self, n: str, call: str, head: str, level: str, row: str, column: str) -> Tile:
+        at, h = self._head(n, call, head)
         z = index("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = index("row", row, at.shape[1]), index("column", column, at.shape[2])
-        limit = {} if isinstance(at, Call) else {"budget": MEAN_BUDGET // at.count}
-        found: Tile = self.cache.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c, **limit))
-        return _codes(getattr(found, pool), found.allowed, found.exact, found.wrong)
+        return tile(at, h, z, r, c, budget=None if isinstance(at, Call) else MEAN_BUDGET // at.count)
 
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
@@ -84,7 +91,11 @@ class Responder:
 
     def _pair(self, n: str, queries: str, keys: str, i: str, j: str) -> bytes:
         run = self._run(n)
-        calls = [call for call in run.calls if (words(call.queries), words(call.keys)) == (queries, keys)]
+        calls = [
+            (at, call)
+            for at, call in enumerate(run.calls)
+            if (words(call.queries), words(call.keys)) == (queries, keys)
+        ]
         if not calls:
             raise refuse(
                 "pair",
@@ -93,10 +104,13 @@ class Responder:
                 f"two of {', '.join(run.axes)}",
                 "pass the axes of a call",
             )
-        _, Q, K = calls[0].shape
-        found = answers.pair(run, calls[0].queries, calls[0].keys, index("row", i, Q), index("column", j, K))
-        weights, allowed = (np.concatenate([one[name] for one in found]) for name in ("weights", "allowed"))
-        return _codes(weights, allowed, "exact", calls=[one["call"] for one in found])
+        _, Q, K = calls[0][1].shape
+        place = [index("row", i, Q)], [index("column", j, K)]
+        weights, allowed = (
+            np.concatenate([part(call)(*place).ravel() for _, call in calls])
+            for part in (attrgetter("weights"), attrgetter("allowed"))
+        )
+        return _codes(weights, allowed, "exact", calls=[at for at, _ in calls])
 
     def _tracks(self, n: str, call: str, head: str) -> bytes:
         at, h = self._head(n, call, head)
@@ -115,11 +129,12 @@ class Responder:
         return frame({}, **products(at, h, row, key))
 
     def _overview(self, n: str, call: str) -> bytes:
+        found: Overview = self.overviews(n, call)
+        return frame({"exact": found.exact}, codes=coded(self._call(n, call), found))
+
+    def _computed_overview(self, n: str, call: str) -> Overview:
         at = self._call(n, call)
-        found: Overview = self.cache.get(
-            ("overview", n, call), lambda: at.overview or overview(at, CELLS, sample=_sample(at))
-        )
-        return frame({"exact": found.exact}, codes=coded(at, found))
+        return at.overview or overview(at, CELLS, sample=_sample(at))
 
     def _run(self, n: str) -> Run:
         return self.runs[index("run", n, len(self.runs))]
@@ -139,36 +154,6 @@ class Responder:
         if head in MEANS:
             return mean_of(self._run(n), at, head), 0
         return at, index("head", head, at.shape[0])
-
-
-class TileCache:
-    """A least-recently-used cache of tiles and overviews, up to `most` bytes."""
-
-    def __init__(self, most: int):
-        self.most = most
-        self.held: dict[tuple, Tile | Overview] = {}  # those that were used last come last
-        self.lock = threading.Lock()
-
-    @property
-    def size(self) -> int:
-        """The bytes of all."""
-        return sum(
-            2 * made.share.nbytes + (2 * made.allowed.nbytes if isinstance(made, Tile) else 0)
-            for made in self.held.values()
-        )
-
-    def get(self, name: tuple, make: Callable[[], Tile | Overview]):
-        with self.lock:
-            made = self.held.pop(name, None)
-            if made is not None:
-                self.held[name] = made
-                return made
-        made = make()
-        with self.lock:
-            self.held[name] = made
-            while self.size > self.most:
-                del self.held[next(iter(self.held))]
-        return made
 
 
 class HeldRuns:
