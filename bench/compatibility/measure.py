@@ -16,8 +16,8 @@ from regard.conformance.conventions.adapter_file import to_json
 from regard.conformance.conventions.measure import measure
 from regard.conformance.diagnose import LAWS
 from regard.conformance.judge import Judge
-from regard.conformance.process.session import open_session
 from regard.conformance.run import LOST, cases, limits_of
+from regard.conformance.session import open_session
 
 from .listed import Implementation
 

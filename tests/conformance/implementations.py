@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.conformance.conventions.fields import CHOICES, Adapter
-from regard.conformance.conventions.roles import NAMES
+from regard.conformance.conventions.parameters import NAMES
 
 
 class Pair(NamedTuple):

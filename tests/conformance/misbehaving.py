@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -46,21 +45,11 @@ def hangs_with_the_interpreter_lock(*_):
     ctypes.PyDLL(None).sleep(10_000)
 
 
-def hangs_and_ignores_signals(*_):
-    for each in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(each, signal.SIG_IGN)
-    hangs_in_python()
-
-
 def hangs_with_children(*_):
     for _ in range(3):
         if os.fork() == 0:
             hangs_in_c()
     hangs_in_c()
-
-
-def stops_itself(*_):
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def waits_for_input(*_):
@@ -113,10 +102,6 @@ def forks_and_both_return(*_):
     os.fork()
 
 
-def forks_in_c_and_both_return(*_):
-    ctypes.CDLL(None).fork()
-
-
 def forks_and_leaves_the_copy_alone(*_):
     if os.fork():
         os._exit(5)
@@ -129,10 +114,6 @@ def leaves_a_daemon(*_):
         if os.fork() == 0:
             hangs_in_c()
         os._exit(0)
-
-
-def leaves_a_program(*_):
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"], start_new_session=True)
 
 
 def runs_a_shell_command(*_):
@@ -201,12 +182,6 @@ def sets_errors_of_numpy(*_):
     np.seterr(all="raise")
 
 
-def removes_the_folder(*_):
-    os.mkdir("/tmp/regard_test_removed")
-    os.chdir("/tmp/regard_test_removed")
-    os.rmdir("/tmp/regard_test_removed")
-
-
 def changes_the_environment(*_):
     os.environ["REGARD_TEST_SEEN"] = "1"
 
@@ -219,43 +194,6 @@ def returns_objects(q, k, v):
     return right(q, k, v).astype(object)
 
 
-class Hostile:
-    def __reduce__(self):
-        return os._exit, (9,)
-
-    def __array__(self, *_, **__):
-        os._exit(9)
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise SystemExit(name)
-
-
-def returns_a_hostile_object(*_):
-    return Hostile()
-
-
-class HostileArray(np.ndarray):
-    @property
-    def dtype(self):
-        raise SystemExit(8)
-
-
-def returns_a_hostile_array(q, k, v):
-    return right(q, k, v).view(HostileArray)
-
-
-class HangingArray(np.ndarray):
-    @property
-    def shape(self):
-        time.sleep(10_000)
-
-
-def returns_an_array_that_hangs(q, k, v):
-    return right(q, k, v).view(HangingArray)
-
-
 def closes_everything(*_):
     os.closerange(3, 256)
 
@@ -266,20 +204,13 @@ def closes_its_output(*_):
 
 
 def replaces_its_output(*_):
-    sys.stdout = sys.stderr = Hostile()
+    sys.stdout = sys.stderr = object()
 
 
 def writes_everywhere(*_):
     for descriptor in range(3, 32):
         with contextlib.suppress(OSError):
             os.write(descriptor, b"\xff" * 100)
-
-
-def writes_a_false_answer(*_):
-    content = (22).to_bytes(8, "big") + b'{"fields": {"a": [1]}}'
-    for descriptor in range(3, 32):
-        with contextlib.suppress(OSError):
-            os.write(descriptor, len(content).to_bytes(8, "big") + content)
 
 
 def hangs_at_exit(*_):

@@ -1,13 +1,11 @@
 """Sessions of tests: their calls have the conventions of the function, or those of the laws, if none are passed."""
 
+from regard.conformance import session
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.conventions.gradients import with_gradients
-from regard.conformance.conventions.read import Unreadable, read
-from regard.conformance.conventions.roles import completed
+from regard.conformance.conventions.parameters import completed, parameters_of
+from regard.conformance.conventions.read import Unreadable, read, with_gradients
 from regard.conformance.conventions.translate import prepare
-from regard.conformance.conventions.validation import parameters_of
-from regard.conformance.process import session
-from regard.conformance.process.target import Target
+from regard.conformance.target import Target
 from regard.laws.call import Answer
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from regard.conformance.conventions.adapter_file import adapter, from_json, read_adapter, schema, to_json
 from regard.conformance.conventions.fields import CHOICES, ROLES, Adapter
-from regard.conformance.conventions.roles import NAMES, completed
-from regard.conformance.conventions.validation import Parameter, parameters_of
+from regard.conformance.conventions.parameters import NAMES, Parameter, completed, parameters_of
 from tests import ROOT
 from tests.conformance.implementations import right
 from tests.support.refusals import reasons_of, refusing, whats
@@ -40,7 +39,7 @@ WRONG = [
     ({"layout": "BHDS"}, "layout has no such value", "did you mean"),
     ({"mask": True}, "mask has no such value", "choose one of 'true-attends'"),
     ({"causal": ["top-left"]}, "causal has no such value", "choose one of 'bottom-right'"),
-    ({"parameters": {"querry": "x"}}, "querry is not a role", "the page “Adapters”"),
+    ({"parameters": {"querry": "x"}}, "parameters has no entry querry", "the page “Adapters”"),
     ({"parameters": {"q": 1}}, "q has the wrong type", "omit parameters"),
     ({"parameters": ["q"]}, "parameters has the wrong type", "omit parameters"),
     ({"parameters": {"q": "x", "k": "x"}}, "a parameter has two roles", "keep one of them"),
@@ -51,12 +50,12 @@ WRONG = [
     ({"dtypes": []}, "dtypes is empty", "omit dtypes"),
     ({"dtypes": ["float31"]}, "dtypes has no such value", "did you mean 'float"),
     ({"mask_shapes": ["QK", "QK"]}, "mask_shapes has a value twice", "remove the second"),
-    ({"returns": ["lse"]}, "returns has no output", 'add "out"'),
+    ({"returns": ["lse"]}, "returns has no out", 'add "out"'),
     ({"returns": ["out", "ls"]}, "returns has no such value", "did you mean 'lse'?"),
     ({"returns": {"out": 1}}, "returns: out has the wrong type", "omit returns"),
     ({"returns": 3}, "returns has the wrong type", "omit returns"),
-    ({"expected": {"law-01": {}}}, "law-01 has no reason", 'write "law-01"'),
-    ({"expected": {"law-01": {"reason": "x", "url": "y"}}}, "law-01 has other entries", 'write "law-01"'),
+    ({"expected": {"law-01": {}}}, "law-01 has no reason", 'add "reason"'),
+    ({"expected": {"law-01": {"reason": "x", "url": "y"}}}, "law-01 has no entry url", "choose one of 'reason'"),
     ({"confirmed": ["layou"]}, "layou is not a field", "did you mean 'layout'?"),
     ({"confirmed": 1}, "confirmed has the wrong type", "omit confirmed"),
     ({"name": None}, "name has the wrong type", "omit name"),

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import regard.conformance as rc
-from regard.conformance.conventions.roles import completed
+from regard.conformance.conventions.parameters import completed, parameters_of
 from regard.conformance.conventions.translate import Absent
-from regard.conformance.conventions.validation import parameters_of
 from regard.conformance.counterexample import script
 from regard.laws.call import Call
 from regard.laws.probes import probes

@@ -88,7 +88,7 @@ def test_what_there_was_no_time_to_measure_is_no_deviation(seed, monkeypatch):
     session = Here(function)
     for calls in range(2, 40, 3):
         clock = iter([0.0] * (calls + 1))
-        monkeypatch.setattr("regard.conformance.conventions.measuring.probe.now", lambda clock=clock: next(clock, 1e9))
+        monkeypatch.setattr("regard.conformance.conventions.probe.now", lambda clock=clock: next(clock, 1e9))
         measured = measure(session, session.parameters, adapter)
         assert measured.deviations == (), (calls, measured.deviations)
         if measured.runs:

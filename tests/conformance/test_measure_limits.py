@@ -8,8 +8,8 @@ import pytest
 import regard as rg
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.conventions.measure import FACTS, measure
+from regard.conformance.conventions.parameters import Parameter
 from regard.conformance.conventions.translate import prepare
-from regard.conformance.conventions.validation import Parameter
 from regard.laws.call import Answer
 from regard.laws.forward import forward, meaning
 from regard.laws.mistakes import CATALOG

@@ -87,7 +87,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     (folder / "mine.py").write_text(MINE)
     (folder / "test_mine.py").write_text(TESTS)
-    (folder / "hasty.py").write_text("from regard.conformance import shrink\n\nshrink.SECONDS = 0\n")
+    (folder / "hasty.py").write_text("from regard.conformance import counterexample\n\ncounterexample.SECONDS = 0\n")
     (folder / "empty").mkdir()
     installed = folder / "installed" / "plugins_of_regard-0.dist-info"
     installed.mkdir(parents=True)

@@ -12,10 +12,9 @@ import pytest
 import regard as rg
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call, shown
+from regard.conformance.conventions.parameters import Parameter, completed
 from regard.conformance.conventions.read import lse_shape
-from regard.conformance.conventions.roles import completed
 from regard.conformance.conventions.translate import Absent, prepare
-from regard.conformance.conventions.validation import Parameter
 from regard.laws.call import Call
 from regard.laws.expected import compared_gradients, expected
 from tests.conformance.calls import random_call

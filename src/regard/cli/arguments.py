@@ -158,7 +158,7 @@ def model_of(where: str, name: str | None, inputs: str | None, guess: bool = Tru
 
 def _value(name: str) -> Any:
     """What a file defines under a name; an instance, if it is a class."""
-    from ..conformance.process.target import Target
+    from ..conformance.target import Target
 
     return Target.parse(name).load(any_value=True)
 

@@ -14,17 +14,15 @@ from ..laws.explain import Explanation, explain
 from ..laws.mistake import Mistake
 from ..laws.mistakes import of_name
 from ..laws.observed import ObservedAnswer
+from .cases.calls import edges, textbook
 from .cases.case import Case, Limits, Result
-from .cases.edges import edges
-from .cases.textbook import textbook
 from .conventions.fields import Adapter
 from .conventions.measure import Deviation
+from .conventions.parameters import Parameter
 from .conventions.translate import Absent
-from .conventions.validation import Parameter
-from .counterexample import BEHAVIOR, script
+from .counterexample import BEHAVIOR, script, shrunk
 from .judge import Judge
 from .report import Finding
-from .shrink import shrunk
 
 # The laws in one sentence each, for counterexamples, whose readers may not know regard.
 SENTENCES = (
@@ -60,17 +58,6 @@ LOST = {
         "the result is not what the adapter declares",
         "correct `returns` and `layout` in the adapter, or the result",
     ),
-}
-# The known mistake that a convention is, if it is not declared.
-UNDECLARED = {
-    ("mask", "true-hides"): "mask-inverted",
-    ("mask", "additive"): "mask-added-as-numbers",
-    ("causal", "top-left"): "alignment-top-left",
-    ("groups", "tile"): "groups-tiled",
-    ("lse", "base-2"): "lse-base-2",
-    ("lse", "natural-unscaled"): "lse-without-scale",
-    ("empty_row", "nan"): "empty-row-nan",
-    ("empty_row", "mean"): "empty-row-mean",
 }
 # The law that a convention belongs to, and its level.
 LAWS = {
@@ -124,9 +111,8 @@ class Diagnosis:
         limits = replace(self.limits, adapter=adapter)
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
-        best = self._named(deviation, results, adapter) or next(
-            (each for each in _explained(results[:40], (), adapter) if each.mistakes), Explanation((), (), ())
-        )
+        explained = (each for each in _explained(results[:40], (), adapter) if each.mistakes)
+        best = next(explained, Explanation((), (), ()))
         known = best.mistakes
         first = next((each for each in results if not known or each.case.id in best.cases), None)
         declares = f"{name}={deviation.measured!r}"
@@ -144,16 +130,6 @@ class Diagnosis:
             cases=tuple(each.case.id for each in results),
             counterexample="" if first is None else self._smallest(first, known, judge),
         )
-
-    def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
-        """The known mistake that a convention is, with the cases that it explains; None if it has no name."""
-        known = (deviation.field, deviation.measured)
-        name = next((name for each, name in UNDECLARED.items() if each == known), None)
-        if name is None:
-            return None
-        mistake = of_name(name)
-        cases = [each.id for each in _observed(results, adapter) if each.explained((mistake,))]
-        return Explanation((mistake,), (), tuple(cases)) if cases else None
 
     def _laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
         """The findings of cases that fail under the measured conventions."""

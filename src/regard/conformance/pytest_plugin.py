@@ -14,9 +14,9 @@ from ..common.text.units import counted
 from .cases.case import Case, Result
 from .conventions.adapter_file import read_adapter
 from .conventions.fields import Adapter
-from .process.session import open_session
 from .report import Finding, Report
 from .run import LOST, Suite, conform
+from .session import open_session
 
 
 class Broken(Exception):

@@ -13,22 +13,18 @@ from typing import Any
 
 from ..common.errors import refuse
 from ..common.text.keywords import known_keywords
-from .cases.basics import basics
+from .cases.behavior import basics, isolation, scale
+from .cases.calls import edges, gradients, textbook
 from .cases.case import LEVELS, Case, Draw, Limits, Result
-from .cases.edges import edges
-from .cases.gradients import gradients
-from .cases.isolation import isolation
-from .cases.scale import scale
-from .cases.textbook import textbook
 from .conventions.adapter_file import to_json
 from .conventions.fields import Adapter
 from .conventions.measure import measure
+from .conventions.parameters import Parameter
 from .conventions.translate import Absent, Asks
-from .conventions.validation import Parameter
 from .diagnose import Diagnosis
 from .judge import Judge, Watched
-from .process.session import InProcess, Session, name_of, open_session
 from .report import Report
+from .session import InProcess, Session, name_of, open_session
 
 LOST = 3  # calls that hang or crash, after which the rest is not run
 MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level

@@ -190,7 +190,7 @@ def default_text(saved: Saved, name: str, longest: int | None, generate: int) ->
 
 def _validation(saved: Saved, size: int) -> tuple[str, str] | None:
     """The beginning of the held-out text; None if the files are missing or are not those of the training."""
-    from ..models.data import text
+    from ..models.data import batches
     from ..models.data.batches import tokens_of
 
     files, settings = saved.about.get("files"), saved.about.get("settings")

@@ -1,1 +1,1 @@
-"""The cases of each level, generated from seeds."""
+"""The cases of each level, generated from seeds: those that are compared with the law, and those of behavior."""

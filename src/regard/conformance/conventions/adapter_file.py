@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...common.errors import Reason, Refused, did_you_mean, refuse
+from ...common.errors import Reason, Refused, did_you_mean, page, refuse
 from ...common.files.strict_json import loads
-from .fields import ATTRIBUTE, VERSION, Adapter, from_plain, schema
-from .validation import WHERE, missing_parameters, parameters_of, problems
+from .fields import ATTRIBUTE, VERSION, Adapter, from_plain, properties, schema
+from .parameters import missing_parameters, parameters_of
 
 __all__ = ["from_json", "read_adapter", "schema", "to_json"]
 
@@ -158,3 +160,114 @@ def _as_json(name: str, value: Any) -> Any:
     if isinstance(value, str) and name == "scale" and value in ("argument", "1/√D"):
         return None
     return list(value) if isinstance(value, tuple) else value
+
+
+WHERE = "adapter"
+PAGE = page("Adapters")
+# Roles that one parameter may have together.
+SHARED = frozenset({"mask", "bias"})
+
+
+def problems(data: Mapping[str, Any]) -> list[Reason]:
+    """What is wrong with these fields, given as in JSON."""
+    known = properties()
+    found: list[Reason] = []
+    for name, value in data.items():
+        if name in known:
+            found += _field(name, value, known[name], known[name]["description"])
+        else:
+            found.append(Reason(f"{name} is not a field", str(name), "the fields of an adapter", _near(name, known)))
+    if isinstance(data.get("parameters"), Mapping):
+        found += _shared(data["parameters"], data.get("fixed"))
+    confirmed = data.get("confirmed")
+    if isinstance(confirmed, list):
+        for name in confirmed:
+            if isinstance(name, str) and name not in known:
+                found.append(Reason(f"confirmed: {name} is not a field", name, "names of fields", _near(name, known)))
+    return found
+
+
+def _near(word: Any, known: Iterable[str]) -> str:
+    """The closest spelling, or where the names are listed."""
+    return did_you_mean(word if isinstance(word, str) else "", known, PAGE)
+
+
+TYPES: dict[str, Any] = {
+    "string": str,
+    "object": Mapping,
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
+
+
+def _is(value: Any, kind: Mapping[str, Any]) -> bool:
+    """Whether a value has the type of a schema; numbers are finite, and neither true nor false."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    names = kind.get("type", [])
+    listed = [names] if isinstance(names, str) else names
+    return any(isinstance(value, TYPES[each]) and (each == "boolean" or not isinstance(value, bool)) for each in listed)
+
+
+def _field(name: str, value: Any, kind: Mapping[str, Any], words: str) -> Iterator[Reason]:
+    """What is wrong with a field, or a part of one, by its schema. words: what the field expects."""
+    default = f"omit {name} for that of the laws; {PAGE} lists the fields"
+    if "anyOf" in kind:
+        kind = next((each for each in kind["anyOf"] if _is(value, each) or value in each.get("enum", ())), {})
+    if "enum" in kind:
+        if value not in kind["enum"]:
+            yield Reason(f"{name} has no such value", repr(value), words, _near(value, filter(None, kind["enum"])))
+    elif not _is(value, kind):
+        yield Reason(f"{name} has the wrong type", repr(value), words, default)
+    elif value is not None and "minimum" in kind and value < kind["minimum"]:
+        yield Reason(f"{name} is too small", repr(value), words, default)
+    elif isinstance(value, list):
+        yield from _items(name, value, kind, words)
+    elif isinstance(value, Mapping):
+        yield from _entries(name, value, kind, words)
+
+
+def _items(name: str, value: list[Any], kind: Mapping[str, Any], words: str) -> Iterator[Reason]:
+    """What is wrong with the items of a list."""
+    for each in value:
+        yield from _field(name, each, kind["items"], words)
+    if "contains" in kind and "out" not in value:
+        yield Reason(f"{name} has no out", repr(value), words, 'add "out" where the output is')
+    elif len(value) < kind.get("minItems", 0):
+        yield Reason(f"{name} is empty", "[]", words, f"omit {name}")
+    if twice := [each for each, count in Counter(map(repr, value)).items() if count > 1 and each != "None"]:
+        yield Reason(f"{name} has a value twice", ", ".join(twice), "each value once", "remove the second")
+
+
+def _entries(name: str, value: Mapping[str, Any], kind: Mapping[str, Any], words: str) -> Iterator[Reason]:
+    """What is wrong with the entries of an object."""
+    parts = kind.get("properties", {})
+    known = kind.get("propertyNames", {}).get("enum") or parts
+    for part in kind.get("required", ()):
+        if part not in value:
+            yield Reason(f"{name} has no {part}", repr(value), words, f'add "{part}"')
+    for key, each in value.items():
+        if known and key not in known:
+            yield Reason(f"{name} has no entry {key}", str(key), words, _near(key, known))
+        elif part := parts.get(key) or kind.get("additionalProperties"):
+            yield from _field(f"{name}: {key}", each, part, words)
+
+
+def _shared(parameters: Mapping[str, Any], fixed: Any) -> Iterator[Reason]:
+    """Parameters with several roles, or with a role and a fixed value."""
+    by_name: dict[str, list[str]] = {}
+    for role, name in parameters.items():
+        if isinstance(name, str):
+            by_name.setdefault(name, []).append(str(role))
+    for name, roles in by_name.items():
+        if len(roles) > 1 and not set(roles) <= SHARED:
+            given = f"{name} is {' and '.join(roles)}"
+            yield Reason(
+                "a parameter has two roles", given, "one role; mask and bias may share one", "keep one of them"
+            )
+        if isinstance(fixed, Mapping) and name in fixed:
+            given = f"{name} is {roles[0]}, and fixed"
+            yield Reason("a parameter has a role and a fixed value", given, "one of both", "remove one of them")

@@ -12,7 +12,7 @@ from ...common.dtypes import FLOATS
 from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import MISSING, batch_axis, fitting, merged, on_call, pack
-from .validation import Parameter
+from .parameters import Parameter
 
 
 class Absent(Exception):

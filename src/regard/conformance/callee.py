@@ -1,12 +1,14 @@
-"""One call of the judged function, in the process where it runs: prepared, made, watched, and its result read."""
+"""The judged function in the process where it runs: each call is prepared, made, watched, and its result read."""
 
 from __future__ import annotations
 
 import _thread
 import os
+import pickle
 import random
 import sys
 import time
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from ...laws.call import Answer, Call
-from ...sandbox.messages import one_line, said
-from ...sandbox.worker import peak, restart_peak
-from ..conventions.fields import ATTRIBUTE, Adapter, from_plain
-from ..conventions.gradients import with_gradients
-from ..conventions.read import Unreadable, read
-from ..conventions.translate import Absent, prepare
-from ..conventions.validation import Parameter, parameters_of
+from ..common.errors import Refused, refuse
+from ..laws.call import Answer, Call
+from ..sandbox.messages import one_line, said
+from ..sandbox.worker import peak, restart_peak
+from .conventions.fields import ATTRIBUTE, Adapter
+from .conventions.parameters import Parameter, parameters_of
+from .conventions.read import Unreadable, read, with_gradients
+from .conventions.translate import Absent, prepare
+from .target import WHERE
 
 
 def _module(name: str) -> Any:
@@ -91,13 +94,6 @@ def _numpy_random() -> Any:
     return name, np.asarray(keys).tobytes(), *rest
 
 
-def _folder() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # it was removed
-        return ""
-
-
 def _environment(names: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(names)
@@ -129,7 +125,6 @@ STATE: dict[str, tuple[str, Callable[[], Any], Callable[[Any], object]]] = {
         _torch("use_deterministic_algorithms"),
     ),
     "torch's number of threads": ("torch", _torch("get_num_threads"), _torch("set_num_threads")),
-    "the current folder": ("os", _folder, lambda state: os.chdir(state) if state else None),
     "the environment": ("os", lambda: dict(os.environ), _environment),
 }
 
@@ -157,18 +152,15 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def _name(value: object) -> str:
-    """A path or an address; other objects are not printed, since their code is not ours."""
-    if type(value) is bytes:
-        value = value.decode("utf-8", "replace")
-    if type(value) is tuple and len(value) >= 2:
-        value = f"{_name(value[0])}:{_name(value[1])}"
-    return one_line(str(value)) if type(value) in (str, int) else type(value).__name__
+    """A path or an address."""
+    if isinstance(value, tuple):
+        value = ":".join(map(str, value[:2]))
+    return one_line(os.fsdecode(value) if isinstance(value, bytes) else str(value))
 
 
 def _opened(arguments: tuple) -> str:
     path, _, flags = arguments
-    written = type(path) in (str, bytes) and type(flags) is int and flags & WRITING
-    shown = _name(path)
+    written, shown = not isinstance(path, int) and flags & WRITING, _name(path)
     # Python writes the byte code of a module that is imported by the call.
     return f"wrote to the file {shown}" if written and shown != os.devnull and "__pycache__" not in shown else ""
 
@@ -239,7 +231,6 @@ class Callee:
         self.events = events
         self.caught = caught
         self.description = describe(function)
-        self.process = os.getpid()
         self.earlier: EarlierResult | None = None
 
     def answer(self, call: Call, adapter: Adapter) -> Answer:
@@ -263,8 +254,6 @@ class Callee:
         except self.caught as error:
             answer = Answer(status="raised", words=said(error))
         finally:
-            if os.getpid() != self.process:
-                os._exit(0)  # a copy of the process that the function made and returned in: one answer is enough
             seconds = time.perf_counter() - start
             seen = self.events.stop() if self.events else []
         grown = peak(size)
@@ -302,17 +291,6 @@ class Description:
     adapter: Adapter | None
     version: str
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Description:
-        """The inverse of `dataclasses.asdict`, from the types of JSON."""
-        adapter = fields["adapter"]
-        return cls(
-            name=str(fields["name"]),
-            parameters=tuple(Parameter(**each) for each in fields["parameters"]),
-            adapter=None if adapter is None else from_plain(adapter),
-            version=str(fields["version"]),
-        )
-
 
 def describe(function: Callable[..., Any]) -> Description:
     """Reads what a function says about itself."""
@@ -327,3 +305,29 @@ def describe(function: Callable[..., Any]) -> Description:
         adapter=adapter if isinstance(adapter, Adapter) else None,
         version=one_line(version) if isinstance(version, str) else "",
     )
+
+
+def service() -> Callable[[bytes], bytes]:
+    """The replies of this process: to the first request, which names the function, and to calls of it. A reply is what
+    was requested, or the exception to be raised.
+    """
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # a warning would count as printed by the function
+    callee: Callee | None = None
+
+    def reply(request: bytes) -> bytes:
+        nonlocal callee
+        try:
+            content = pickle.loads(request)
+            if callee is not None:
+                return pickle.dumps(callee.answer(*content))
+            callee = Callee(content.load(), ReportedEvents(), (BaseException,))
+            return pickle.dumps(callee.description)
+        except (Absent, Refused) as error:
+            return pickle.dumps(error)
+        except Exception as error:
+            # What prepares the call failed: an array library that is not installed, or a state that the function left.
+            expected, fix = "a call that can be prepared", "change what the adapter declares, or install what it needs"
+            return pickle.dumps(refuse(WHERE, "the call cannot be prepared", said(error), expected, fix))
+
+    return reply

@@ -1,14 +1,89 @@
-"""Roles: what each parameter of the function is, by the names that the field uses for it."""
+"""Parameters: those of a function, and what each of them is, by the names that the field uses for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, did_you_mean
 from .fields import ROLES, Adapter
-from .validation import Parameter, missing_parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One parameter of a function.
+
+    kind: "positional" if it is passed by position only, "keyword" if by name only, "either", "rest" for *args, "names"
+    for **kwargs · required: whether it has no default · annotation: its text
+    """
+
+    name: str
+    kind: str = "either"
+    required: bool = False
+    annotation: str = ""
+
+
+KINDS = {
+    inspect.Parameter.POSITIONAL_ONLY: "positional",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD: "either",
+    inspect.Parameter.KEYWORD_ONLY: "keyword",
+    inspect.Parameter.VAR_POSITIONAL: "rest",
+    inspect.Parameter.VAR_KEYWORD: "names",
+}
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
+    """The parameters of a function, of a module's `forward`, or those that a docstring begins with; () if unknown."""
+    called = getattr(function, "forward", function) if not inspect.isroutine(function) else function
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # compiled functions have none
+        return _from_docstring(getattr(called, "__doc__", None) or "")
+    return tuple(
+        Parameter(
+            name=each.name,
+            kind=KINDS[each.kind],
+            required=each.default is each.empty and KINDS[each.kind] not in ("rest", "names"),
+            annotation="" if each.annotation is each.empty else inspect.formatannotation(each.annotation),
+        )
+        for each in signature.parameters.values()
+    )
+
+
+def _from_docstring(text: str) -> tuple[Parameter, ...]:
+    """The parameters in a line such as `name(q, k, v, *, mask=None) -> Tensor`, as docstrings of compiled functions
+    have it."""
+    found = re.search(r"^\s*[\w.]+\(([^()]*)\)", text, re.M)
+    if not found:
+        return ()
+    try:
+        definition = ast.parse(f"def f({found[1]}): ...").body[0]
+    except SyntaxError:
+        return ()
+    assert isinstance(definition, ast.FunctionDef)
+    arguments = definition.args
+    positions = [*arguments.posonlyargs, *arguments.args]
+    first_default = len(positions) - len(arguments.defaults)
+    listed = [
+        Parameter(
+            name=each.arg,
+            kind="positional" if number < len(arguments.posonlyargs) else "either",
+            required=number < first_default,
+        )
+        for number, each in enumerate(positions)
+    ]
+    listed += [
+        Parameter(name=each.arg, kind="keyword", required=default is None)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults)
+    ]
+    if arguments.kwarg:
+        listed.append(Parameter(name=arguments.kwarg.arg, kind="names"))
+    return tuple(listed)
+
 
 # The names of each role, the most usual first; case and leading underscores do not matter.
 NAMES: dict[str, str] = {
@@ -111,3 +186,19 @@ def _check(roles: Mapping[str, str], fixed: Mapping[str, Any], parameters: Seque
         )
     if reasons:
         raise Refused("conform", reasons)
+
+
+def missing_parameters(
+    parameters: Mapping[str, str], fixed: Iterable[str], accepted: Sequence[Parameter]
+) -> Iterator[Reason]:
+    """Declared names that the function does not accept."""
+    if not accepted or any(each.kind == "names" for each in accepted):
+        return
+    known = [each.name for each in accepted if each.kind != "rest"]
+    declared = [
+        *((f"parameters: {role} is {name}", name) for role, name in parameters.items()),
+        *((f"fixed value of {name}", name) for name in fixed),
+    ]
+    for given, name in declared:
+        if name not in known:
+            yield Reason(f"no parameter {name}", given, f"one of {', '.join(known)}", did_you_mean(name, known))

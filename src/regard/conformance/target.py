@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...common.errors import Reason, Refused, did_you_mean, refuse
-from ...sandbox.messages import one_line, said
+from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..sandbox.messages import one_line, said
 
 WHERE = "conform"
 FORMS = "module:function or FILE.py:function"
@@ -51,17 +51,7 @@ class Target:
 
     def load(self, any_value: bool = False) -> Any:
         """Imports the module or the file and returns the function, or whatever has the name. This runs its code."""
-        module = self._module()
-        try:
-            return self._found(module, any_value)
-        except Refused:
-            raise
-        except (Exception, SystemExit) as error:  # modules and classes may define how their attributes are found
-            fix = "name a function that is defined there in the usual way"
-            raise refuse(WHERE, f"{self} cannot be found", said(error), "a function", fix) from error
-
-    def _found(self, module: ModuleType, any_value: bool) -> Any:
-        found: Any = module
+        found: Any = self._module()
         owner: Any = None
         for name in self.names:
             owner = found
@@ -121,7 +111,7 @@ class Target:
     def _created(self, kind: type) -> Any:
         try:
             return kind()
-        except (Exception, SystemExit) as error:  # the user's __init__ may raise anything
+        except Exception as error:  # the user's __init__ may raise anything
             fix = f"write a function that creates {kind.__name__} and calls it, and name that function"
             raise refuse(
                 WHERE, f"{kind.__name__} cannot be created", said(error), "a class that needs no arguments", fix

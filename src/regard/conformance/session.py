@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from ...common.errors import Reason, Refused, refuse
-from ...laws.call import Answer, Call, shape_of
-from ...sandbox.child import Child, Lost
-from ...sandbox.messages import unpacked
-from ..conventions.fields import Adapter
-from ..conventions.gradients import DIFFERENTIATED
-from ..conventions.translate import Absent
-from .one_call import Callee, Description
+from ..common.errors import Refused, refuse
+from ..laws.call import Answer, Call
+from ..sandbox.child import Child, Lost
+from .callee import Callee, Description
+from .conventions.fields import Adapter
+from .conventions.translate import Absent
 from .target import WHERE, Target
 
-MEGABYTE = 1 << 20  # the most that a reply takes besides its arrays
+MOST = 1 << 36  # bytes of a reply; a longer one is what the function wrote to the connection
 
 
 class Session:
@@ -60,29 +57,23 @@ class Session:
             if self._description is None:
                 raise
             return Answer(status="crashed", words=f"it cannot be loaded again: {refused.reasons[0].given}")
-        shapes = _shapes(call)
         printed = child.printed
         try:
-            most = MEGABYTE + 8 * sum(map(math.prod, shapes.values()))
-            answer = _answer(*_exchange(child, (call, adapter), self.seconds, most), shapes)
+            answer = _exchange(child, (call, adapter), self.seconds)
         except Lost as lost:
             self._drop()
             answer = Answer(status=lost.status, words=str(lost))
         except (Absent, Refused):
             raise
-        except (ValueError, KeyError, TypeError):
-            self._drop()
-            answer = Answer(status="unreadable", words="wrote to the connection with regard")
         except BaseException:
             self._drop()
             raise
         return dataclasses.replace(answer, events=late + answer.events + _printed(child.printed - printed))
 
     def _start(self) -> tuple[Child, Description]:
-        child = self._child = Child("regard.conformance.process.worker")
+        child = self._child = Child("regard.conformance.callee")
         try:
-            fields, _ = _exchange(child, self.target, self.loading, MEGABYTE)
-            self._description = Description.from_json(fields["description"])
+            self._description = description = _exchange(child, self.target, self.loading)
         except Lost as lost:
             self._drop()
             what, given = f"{self.target.source} cannot be imported", str(lost).replace("return", "end")
@@ -91,7 +82,7 @@ class Session:
         except BaseException:
             self._drop()
             raise
-        return child, self._description
+        return child, description
 
     def _drop(self) -> None:
         child, self._child = self._child, None
@@ -100,34 +91,16 @@ class Session:
             child.close()
 
 
-def _exchange(child: Child, content: Any, seconds: float, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _exchange(child: Child, content: Any, seconds: float) -> Any:
     """What the process replies to a request. Raises Absent or Refused if that is the reply."""
-    fields, arrays = unpacked(child.exchange(pickle.dumps(content, protocol=5), seconds, most))
-    if "absent" in fields:
-        raise Absent(*fields["absent"])
-    if "refused" in fields:
-        raise Refused(WHERE, [Reason(*reason) for reason in fields["refused"]])
-    return fields, arrays
+    reply = pickle.loads(child.exchange(pickle.dumps(content), seconds, MOST))
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
 
 
 def _printed(count: int) -> tuple[str, ...]:
     return (f"printed {count:,} bytes",) if count else ()
-
-
-def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
-    """The shapes of everything that an answer can hold."""
-    gradients = {name: getattr(call, name) for name in DIFFERENTIATED}
-    inputs = {f"gradient {name}": array.shape for name, array in gradients.items() if array is not None}
-    return {name: shape_of(name, call.dims) for name in ("out", "lse", "weights")} | inputs
-
-
-def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Answer:
-    """An answer from a message of the child."""
-    for name, array in arrays.items():
-        if array.shape != shapes[name]:
-            raise ValueError(name)
-    gradients = {name[9:]: arrays.pop(name) for name in list(arrays) if name.startswith("gradient ")}
-    return Answer(**fields | {"events": tuple(fields["events"])} | arrays, gradients=gradients)
 
 
 class InProcess:

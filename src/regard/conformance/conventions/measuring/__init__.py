@@ -1,2 +1,0 @@
-"""The measurements of conventions: small calls whose results say how the function counts, aligns, shares and
-returns."""
