@@ -50,7 +50,7 @@ def rank_of(folder, rank, tokens, key):
     import torch.distributed as dist
 
     import regard.parallel as rp
-    from regard.parallel.exchange.processes import processes
+    from regard.parallel.exchange import processes
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/{key}", 2), rank=rank, world_size=2)

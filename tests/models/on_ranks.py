@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 from regard.models.training import run
 from regard.models.training.over_ranks import Ranks, checksum
-from regard.parallel.exchange.processes import processes
+from regard.parallel.exchange import processes
 
 SMALL = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "context": 400, "warmup": 2, "dropout": 0.1, "steps": 6}
 SETTINGS = {

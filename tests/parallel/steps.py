@@ -5,7 +5,7 @@ import torch
 import regard as rg
 import regard.parallel as rp
 from regard.parallel.context.attention import over, over_heads
-from regard.parallel.exchange.transport import Alone
+from regard.parallel.exchange import Alone
 from tests.parallel.ranks import on_mesh
 
 

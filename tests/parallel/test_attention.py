@@ -11,7 +11,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context import on_devices
-from regard.parallel.context.pages import given_dtensors
+from regard.parallel.context.prepare import given_dtensors
 from regard.parallel.place import LAYOUTS
 from tests.parallel.steps import compared
 from tests.support.lanes import examples, sweep

@@ -10,8 +10,8 @@ import regard.parallel as rp
 from regard import Refused
 from regard.api.kv_cache.checks import known_dtype
 from regard.engines.jit.kernels.forward import PIECE
-from regard.parallel.decoding_reader import BLOCK, Shares
-from regard.parallel.exchange.agreement import LENGTH
+from regard.parallel.decoding import BLOCK, Shares
+from regard.parallel.exchange import LENGTH
 from tests.parallel.ranks import on_ranks
 from tests.support.engines import same_bits
 from tests.support.lanes import sweep

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from regard.parallel.sequence import contiguous
-from regard.parallel.traffic import LIMITS, rebalance
+from regard.parallel.place import contiguous
+from regard.parallel.work import LIMITS, rebalance
 
 
 def test_a_block_that_fits_nowhere_leaves_the_room_to_others():

@@ -7,7 +7,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context.attention import over_heads
-from regard.parallel.exchange.transport import Alone
+from regard.parallel.exchange import Alone
 from tests.parallel.ranks import on_ranks
 from tests.parallel.steps import compared
 from tests.support.refusals import refusing

@@ -150,7 +150,7 @@ def test_pages_in_parts_are_the_pages_in_one(monkeypatch):
     """Ranks are marked a few at a time where there are many pages: nothing changes."""
     mask = CAUSAL & rg.documents(lengths=[700, 1500, 800])
     whole = rp.place(3000, ranks=7, mask=mask)
-    monkeypatch.setattr("regard.parallel.traffic.CELLS", 60)
+    monkeypatch.setattr("regard.parallel.work.CELLS", 60)
 
     assert rp.place(3000, ranks=7, mask=mask) == whole
 

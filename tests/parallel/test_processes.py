@@ -83,7 +83,7 @@ ENDING = """
 import contextlib
 import gc
 from pathlib import Path
-from regard.parallel.exchange.transport import gather
+from regard.parallel.exchange import gather
 from regard.parallel.torchrun import joined
 
 gc.disable()

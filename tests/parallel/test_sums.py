@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.parallel.sums import add
+from regard.parallel.sequence import add
 from tests.parallel.ranks import on_ranks
 from tests.support.refusals import refusal
 

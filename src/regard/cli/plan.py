@@ -49,7 +49,7 @@ def plan(
     from .. import parallel
     from ..language.masks import documents as packed_documents
     from ..parallel.explain import ending_of
-    from ..parallel.traffic import BANDWIDTH, PEAK
+    from ..parallel.work import BANDWIDTH, PEAK
     from .terminal import emit, emit_json
 
     count = size(tokens)

@@ -29,7 +29,7 @@ def together(ranks: int | None, divide: str | None) -> Iterator[Alone]:
     What all ranks refuse is printed by one of them. Where a rank is lost, each of the others says so.
     """
     from ..models.training.over_ranks import Alone, Ranks
-    from ..parallel.exchange.transport import Lost
+    from ..parallel.exchange import Lost
     from ..parallel.torchrun import joined, run_as_ranks, under_torchrun
 
     started = under_torchrun()

@@ -15,8 +15,7 @@ from ..common.optional import requires_extra
 from ..common.text.terminal_text import printable
 from ..common.text.units import seconds, unit
 from .placement import Placement
-from .traffic import Flow, lent_bytes, seconds_of
-from .work import stripe_of, sums
+from .work import Flow, lent_bytes, seconds_of, stripe_of, sums
 
 LISTED = 16  # ranks that are listed one by one; of more, the busiest
 BUSIEST = 8

@@ -18,11 +18,9 @@ from torch.nn.functional import linear
 from ..common.errors import refuse
 from ..torch.functional import attention
 from ..torch.layers import Attention, DifferentialAttention, MultiHeadAttention
-from .exchange.agreement import agreed
-from .exchange.processes import processes
-from .exchange.tensors import Ranks, entered, summed
-from .exchange.transport import Transport, swap_arrays
+from .exchange import Transport, agreed, processes, swap_arrays
 from .heads import Heads, heads
+from .tensors import Ranks, entered, summed
 
 WHERE = "HeadParallel"
 PROJECTIONS = ("q", "k", "v", "o")

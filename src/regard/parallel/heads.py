@@ -8,8 +8,7 @@ from typing import NamedTuple, SupportsIndex
 from ..common.errors import Reason, Refused
 from ..common.text.terminal_text import printable
 from ..language.checks.numbers import whole
-from .exchange.redistribute import Redistribution
-from .exchange.transport import Transport
+from .exchange import Redistribution, Transport
 
 MOST = 1 << 16  # heads and ranks
 

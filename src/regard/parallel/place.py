@@ -1,7 +1,8 @@
-"""Place: tries the candidates on the plan of a mask, and takes the one with the least modelled time."""
+"""Place: tries layouts of a sequence on the plan of a mask, and takes the one with the least modelled time."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
@@ -15,12 +16,64 @@ from ..language.callables import Mask
 from ..language.checks.numbers import LIMIT as POSITIONS
 from ..language.checks.numbers import integers, whole
 from .placement import Placement
-from .sequence import balanced, contiguous, striped, zigzag
-from .traffic import BANDWIDTH, LIMITS, PEAK, best, candidate, rebalance, routes
-from .work import PAGE, Sizes, Work
+from .work import BANDWIDTH, LIMITS, PAGE, PEAK, Sizes, Work, best, candidate, rebalance, routes
 
 MOST = 1024  # ranks
 LARGEST = 1 << 62  # pairs of query and key, and bytes: sums are 64-bit integers
+
+
+CHUNK = 8  # pages that `balanced` moves together, where every rank gets at least one such chunk
+
+
+def contiguous(pairs: np.ndarray, ranks: int) -> np.ndarray:
+    """Consecutive pages, as many for each rank as for the others, or one more. pairs: of each block of rows.
+
+    >>> contiguous(np.ones(8), 2).tolist()
+    [0, 0, 0, 0, 1, 1, 1, 1]
+    """
+    return np.arange(len(pairs)) * ranks // len(pairs)
+
+
+def zigzag(pairs: np.ndarray, ranks: int) -> np.ndarray:
+    """Two parts for each rank, one from the start and its mirror image from the end.
+
+    >>> zigzag(np.ones(8), 2).tolist()
+    [0, 0, 1, 1, 1, 1, 0, 0]
+    """
+    part = contiguous(pairs, 2 * ranks)
+    return np.minimum(part, 2 * ranks - 1 - part)
+
+
+def striped(pairs: np.ndarray, ranks: int) -> np.ndarray:
+    """Page i at rank i modulo the number of ranks.
+
+    >>> striped(np.ones(5), 2).tolist()
+    [0, 1, 0, 1, 0]
+    """
+    return np.arange(len(pairs)) % ranks
+
+
+def balanced(pairs: np.ndarray, ranks: int) -> np.ndarray:
+    """Chunks of pages from the most work to the least, each to the rank with the least so far that has room.
+
+    pairs: of each block of rows. A rank holds at most ⌈chunks / ranks⌉ chunks.
+
+    >>> balanced(np.array([5, 1, 1, 3]), 2).tolist()
+    [0, 0, 1, 1]
+    """
+    size = max(1, min(CHUNK, len(pairs) // ranks))
+    work = np.add.reduceat(pairs, np.arange(0, len(pairs), size))
+    most = -(-len(work) // ranks)
+    waiting = [(0, rank, 0) for rank in range(ranks)]  # pairs, rank, chunks: already a heap
+    owner = np.zeros(len(work), np.int64)
+    for chunk in np.argsort(-work, kind="stable").tolist():
+        total, rank, chunks = heapq.heappop(waiting)
+        owner[chunk] = rank
+        if chunks + 1 < most:
+            heapq.heappush(waiting, (total + int(work[chunk]), rank, chunks + 1))
+    return np.repeat(owner, size)[: len(pairs)]
+
+
 LAYOUTS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "contiguous": contiguous,
     "zigzag": zigzag,

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..common.optional import requires_extra
-from .exchange.processes import Processes
-from .exchange.transport import Transport
+from .exchange import Processes, Transport
 
 STOP = "REGARD_STOP_FILE"  # names a file; it exists once the user has requested a stop
 # Older versions of torch lack these: there, Ctrl-C sends SIGINT to each rank, which has 30 seconds to save and end.

@@ -12,11 +12,10 @@ from torch import nn
 from ...common.errors import Reason, Refused
 from ...language.checks.arguments import Arguments
 from ...parallel.context.attention import over
-from ...parallel.exchange.agreement import agreed
-from ...parallel.exchange.transport import Transport, gather
+from ...parallel.exchange import Transport, agreed, gather
 from ...parallel.place import place
 from ...parallel.placement import Placement
-from ...parallel.sums import add
+from ...parallel.sequence import add
 from ...parallel.work import PAGE
 from ...torch.functional import attention, in_autocast
 from ...torch.layers.attention import Attention

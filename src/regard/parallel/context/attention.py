@@ -12,15 +12,11 @@ from ...common.errors import Reason, Refused, refuse
 from ...common.public import ArrayLike, ArrayT
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ..exchange.agreement import agreed
-from ..exchange.processes import SECONDS, processes
-from ..exchange.redistribute import redistribute
-from ..exchange.transport import Alone, Transport
+from ..exchange import SECONDS, Alone, Transport, agreed, processes, redistribute
 from ..heads import Division, division
 from ..placement import Placement
 from .forward import attend
-from .pages import check_place, check_tokens, given_dtensors, local_of, whole_of
-from .prepare import Prepared, prepared
+from .prepare import Prepared, check_place, check_tokens, given_dtensors, local_of, prepared, whole_of
 
 WHERE = "parallel.attention"
 
@@ -231,7 +227,7 @@ def over_heads(
     sinks = arguments.sinks
     if sinks is not None:
         if getattr(sinks, "requires_grad", False):
-            from ..exchange.tensors import Ranks, entered
+            from ..tensors import Ranks, entered
 
             sinks = entered(sinks, Ranks(others), "sinks")
         sinks = sinks[own.start : own.stop]
@@ -277,7 +273,7 @@ def over(
 
     found = agreed(transport, WHERE, prepare)
     if found.gradients:
-        from .autograd import recorded
+        from .backward import recorded
 
         return recorded(found, tensors, arguments.sinks)
     out, lse, _ = attend(found.here, *found.arrays, keep=False)

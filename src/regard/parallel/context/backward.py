@@ -10,12 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
+from ...common.arrays import as_tensor, read_array
 from ...engines import dispatch
+from ...language.checks.arrays import four_axes
 from ...language.expr import Table
-from ..exchange.transport import sparse, swap_arrays
+from ..exchange import sparse, swap_arrays
 from ..work import PAGE
-from .forward import Here, Kept, each_stripe
+from .forward import Here, Kept, attend, each_stripe, named
+from .prepare import Prepared
 from .routes import Pages, Segment, add_pages, merged
 
 
@@ -40,7 +44,7 @@ def pull_back(
     wanted: list[Table],
 ) -> Found:
     """The gradients of Σ out · dout + Σ lse · dlse, summed over the rows of all ranks."""
-    whole = here.call.whole
+    whole = here.whole
     dout = here.lent("gradients of outputs", dout)
     if dlse is not None:
         dlse = here.lent("gradients of lse", dlse[..., None])[..., 0]
@@ -50,10 +54,10 @@ def pull_back(
     padded = len(here.routes.owner) * PAGE
 
     def pull_back_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
-        rows, sums, saved = here.call.queries(heads), [], kept.saved[len(small)]
+        rows, sums, saved = here.queries(heads), [], kept.saved[len(small)]
         small.append([])
         for (span, start), result, pages in zip(here.spans, saved, here.visited, strict=True):
-            problem = here.call.part(heads, kept.q[:, rows, span], keys, values, start)
+            problem = here.part(heads, kept.q[:, rows, span], keys, values, start)
             into_k, into_v = (sparse((*each.shape[:2], padded, each.shape[3]), whole.real) for each in (keys, values))
             found = dispatch.pull_back(
                 problem,
@@ -85,7 +89,7 @@ def _at_owners(here: Here, heads: slice, sums: list[Pages]) -> tuple[np.ndarray,
 
     sums: of each span of this rank.
     """
-    whole, routes, rank, held = here.call.whole, here.routes, here.transport.rank, here.held
+    whole, routes, rank, held = here.whole, here.routes, here.transport.rank, here.held
     B, count = whole.dims["B"], heads.stop - heads.start
     shapes = [(B, count, PAGE, depth) for depth in (whole.dims["D"], whole.dims["E"])]
     outgoing, like = [], []
@@ -93,7 +97,7 @@ def _at_owners(here: Here, heads: slice, sums: list[Pages]) -> tuple[np.ndarray,
         mine, theirs = routes.visited_of(rank, other), routes.visited_of(other, rank)
         outgoing.append([each[at] for pages, at in zip(sums, mine, strict=True) for each in pages.sums])
         like.append([np.empty((len(at), *shape), whole.real) for at in theirs for shape in shapes])
-    received = swap_arrays(here.transport, f"gradients of {here.call.named(heads)}", outgoing, like)()
+    received = swap_arrays(here.transport, f"gradients of {named(heads)}", outgoing, like)()
     parts: list[tuple[Segment, Pages]] = []
     for other, arrays in enumerate(received):
         for number, at in enumerate(routes.visited_of(other, rank)):
@@ -114,11 +118,11 @@ def _everywhere(
     here: Here, totals: list[list[list[np.ndarray]]], wanted: list[Table]
 ) -> tuple[dict[Table, np.ndarray], np.ndarray | None]:
     """The gradients of tables and sinks over the rows of all ranks. totals: of each stripe and span of this rank."""
-    whole, routes = here.call.whole, here.routes
+    whole, routes = here.whole, here.routes
     if not wanted and whole.sinks is None:
         return {}, None
     tables, sinks = [table.array for table in wanted], [] if whole.sinks is None else [whole.sinks]
-    likes = [[*tables, *(each[rows] for each in sinks)] for rows in map(here.call.queries, here.call.stripes)]
+    likes = [[*tables, *(each[rows] for each in sinks)] for rows in map(here.queries, here.stripes)]
     likes = [[np.empty(each.shape) for each in arrays] for arrays in likes]
     mine = [array for stripe in totals for span in stripe for array in span]
     like = [[each for arrays in likes for _ in spans for each in arrays] for spans in routes.spans]
@@ -133,3 +137,45 @@ def _everywhere(
         found.append(merged(parts, lambda one, other: [a + b for a, b in zip(one, other, strict=True)]))
     of_tables = dict(zip(wanted, found[0], strict=False))  # only calls of one stripe have them
     return of_tables, np.concatenate([each[-1] for each in found]) if sinks else None
+
+
+def recorded(found: Prepared, tensors, sinks) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, lse) of a prepared call, differentiable with respect to q, k, v, sinks, and tables that the score reads."""
+    q, k, v = (each if isinstance(each, torch.Tensor) else as_tensor(np.asarray(each)) for each in tensors)
+    sinks = sinks if isinstance(sinks, torch.Tensor) else None
+    return _Attention.apply(found, q, k, v, sinks, *(table.source for table in found.wanted))
+
+
+class _Attention(torch.autograd.Function):
+    """The rows of this rank; every rank calls it, and its backward pass, in the same order."""
+
+    @staticmethod
+    def forward(ctx, found: Prepared, *tensors):
+        out, lse, kept = attend(found.here, *found.arrays, keep=True)
+        ctx.here, ctx.lead, ctx.wanted, ctx.kept = found.here, found.lead, found.wanted, kept
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+        return as_tensor(out.reshape(*found.lead, out.shape[-1])), as_tensor(lse.reshape(found.lead))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dout, dlse):
+        q, k, v, sinks, *_ = ctx.saved_tensors
+        batch = tuple(q.shape[:-3])
+        B, H = (ctx.here.whole.dims[name] for name in "BH")
+        keys, values = (four_axes(read_array(each, "attention"), batch) for each in (k, v))
+        if dout is None:
+            dout = q.new_zeros((*ctx.lead, v.shape[-1]))
+        given = read_array(dout, "dout").reshape(B, H, -1, v.shape[-1])
+        dl = None if dlse is None else read_array(dlse, "dlse").reshape(B, H, -1)
+        result = pull_back(ctx.here, ctx.kept, keys, values, dout=given, dlse=dl, wanted=ctx.wanted)
+        gradients = [
+            as_tensor(np.ascontiguousarray(each)).reshape(like.shape)
+            for each, like in zip(result[:3], (q, k, v), strict=True)
+        ]
+        dsinks = None
+        if sinks is not None and result.sinks is not None:
+            array = read_array(sinks, "sinks")
+            dsinks = as_tensor(result.sinks.astype(array.dtype).reshape(array.shape))
+        of_tables = [as_tensor(result.tables[table].astype(table.array.dtype)) for table in ctx.wanted]
+        return None, *gradients, dsinks, *of_tables

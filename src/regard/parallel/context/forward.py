@@ -7,33 +7,66 @@ at its position, so it is bit-identical to one process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ...engines import dispatch
-from ...language.problem import Saved
-from ..exchange.redistribute import Redistribution
-from ..exchange.transport import Transport, sparse, swap_arrays, write
+from ...language.checks.numbers import Starts, counted
+from ...language.problem import Problem, Saved
+from ..exchange import Redistribution, Transport, sparse, swap_arrays, write
 from ..placement import Placement
-from .pages import Rows
-from .routes import Call, Routes, routes_of
+from .routes import Routes, Rows, routes_of
 
 
 class Here(NamedTuple):
-    """What this rank does in a call: the tokens that it holds, and the rows that it computes."""
+    """What this rank does in a call: the tokens that it holds, and the rows that it computes.
 
-    call: Call
+    whole: the problem over all tokens, whose arrays have no memory. stripe: key heads that travel at a time.
+    """
+
+    whole: Problem
+    stripe: int
     routes: Routes
     transport: Transport
     held: Rows
     computed: Rows
 
     @classmethod
-    def of(cls, call: Call, place: Placement, transport: Transport, *, gradients: bool) -> Here:
-        tokens, routes = call.whole.dims["Q"], routes_of(call, place, gradients)
+    def of(cls, whole: Problem, stripe: int, place: Placement, transport: Transport, *, gradients: bool) -> Here:
+        tokens, routes = whole.dims["Q"], routes_of(whole, place, gradients)
         held, computed = (Rows(np.flatnonzero(of == transport.rank), tokens) for of in (routes.owner, routes.worker))
-        return cls(call, routes, transport, held, computed)
+        return cls(whole, stripe, routes, transport, held, computed)
+
+    @property
+    def stripes(self) -> list[slice]:
+        """The key heads of each stripe."""
+        G = self.whole.dims["G"]
+        return [slice(first, min(first + self.stripe, G)) for first in range(0, G, self.stripe)]
+
+    def queries(self, heads: slice) -> slice:
+        """The query heads of some key heads."""
+        group = self.whole.dims["H"] // self.whole.dims["G"]
+        return slice(heads.start * group, heads.stop * group)
+
+    def part(self, heads: slice, q: np.ndarray, k: np.ndarray, v: np.ndarray, start: int) -> Problem:
+        """The problem of the rows from position `start` on, in some key heads; q has these heads and rows.
+
+        Rules, tables and dropout count positions and heads of the whole call.
+        """
+        whole, rows = self.whole, self.queries(heads)
+        starts = Starts(head=rows.start or None)
+        mask, score = (None if rule is None else counted(rule, starts) for rule in (whole.mask, whole.score))
+        dropout = whole.dropout
+        if dropout is not None:
+            dropout = replace(dropout, head_start=dropout.head_start + rows.start)
+        sinks = None if whole.sinks is None else whole.sinks[rows]
+        B, H = q.shape[:2]
+        return replace(
+            whole, q=q, k=k, v=v, mask=mask, score=score, dropout=dropout, sinks=sinks, starts=starts,
+            query_start=np.full(B, start, np.int64), lead=(B, H),
+        )  # fmt: skip
 
     def lent(self, step: str, rows: np.ndarray) -> np.ndarray:
         """Rows (B, H, n, d) of the tokens held here -> of the rows computed here."""
@@ -44,12 +77,8 @@ class Here(NamedTuple):
         return self._loans().exchange(step, rows, back=True) if self.routes.moved else rows
 
     def _loans(self) -> Redistribution:
-        rank, ranks, heads, every = (
-            self.transport.rank,
-            range(self.routes.ranks),
-            self.call.whole.dims["H"],
-            slice(None),
-        )
+        rank, ranks, every = self.transport.rank, range(self.routes.ranks), slice(None)
+        heads = self.whole.dims["H"]
         take = [[(every, at) for at, _ in self.held.runs(self.routes.lent(rank, other))] for other in ranks]
         put = [[(every, at) for at, _ in self.computed.runs(self.routes.lent(other, rank))] for other in ranks]
         return Redistribution(self.transport, "rows", take, put, ((heads, len(self.held)), (heads, len(self.computed))))
@@ -69,6 +98,12 @@ class Here(NamedTuple):
         return found
 
 
+def named(heads: slice) -> str:
+    """Some key heads in words."""
+    last = heads.stop - 1
+    return f"key head {last}" if heads.start == last else f"key heads {heads.start} to {last}"
+
+
 class Kept(NamedTuple):
     """What a forward pass keeps for the backward pass: the rows computed here, and the results of stripes and spans."""
 
@@ -78,7 +113,7 @@ class Kept(NamedTuple):
 
 def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) -> tuple[np.ndarray, np.ndarray, Kept]:
     """(out (B, H, n, E), lse (B, H, n), what the backward pass needs) of the n tokens that this rank holds."""
-    whole = here.call.whole
+    whole = here.whole
     B, H, E = (whole.dims[name] for name in "BHE")
     q = here.lent("queries", q)
     out = np.empty((B, H, len(here.computed), E), whole.dtype)
@@ -86,9 +121,9 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
     results: list[list[Saved]] = []
 
     def attend_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
-        rows, found = here.call.queries(heads), []
+        rows, found = here.queries(heads), []
         for span, start in here.spans:
-            problem = here.call.part(heads, q[:, rows, span], keys, values, start)
+            problem = here.part(heads, q[:, rows, span], keys, values, start)
             if keep:
                 saved = dispatch.keep(problem, "jit")
                 out[:, rows, span], lse[:, rows, span, 0] = saved.out, saved.sums[0]
@@ -111,7 +146,7 @@ def each_stripe(
 
     A stripe is freed before the next one is placed: at any time there is one, with the bytes of one that travels.
     """
-    stripes = here.call.stripes
+    stripes = here.stripes
     waiting = [_sent(here, stripes[0], k, v)]
     for number, heads in enumerate(stripes):
         found = waiting.pop()()
@@ -123,7 +158,7 @@ def each_stripe(
 
 def _sent(here: Here, heads: slice, k: np.ndarray, v: np.ndarray) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     """Begins to exchange a stripe; returns a function that waits for it, and places what came."""
-    rank, routes, whole = here.transport.rank, here.routes, here.call.whole
+    rank, routes, whole = here.transport.rank, here.routes, here.whole
     B, Q, D, E = (whole.dims[name] for name in "BQDE")
     keys, values = (sparse((B, heads.stop - heads.start, Q, depth), whole.dtype) for depth in (D, E))
     everything = Rows(np.arange(len(routes.owner)), Q)
@@ -132,7 +167,7 @@ def _sent(here: Here, heads: slice, k: np.ndarray, v: np.ndarray) -> Callable[[]
         going, coming = here.held.runs(routes.travel(rank, other)), everything.runs(routes.travel(other, rank))
         outgoing.append([each[:, heads, held] for held, _ in going for each in (k, v)])
         incoming.append([each[:, :, position] for position, _ in coming for each in (keys, values)])
-    wait = swap_arrays(here.transport, f"keys and values of {here.call.named(heads)}", outgoing, incoming)
+    wait = swap_arrays(here.transport, f"keys and values of {named(heads)}", outgoing, incoming)
 
     def placed() -> tuple[np.ndarray, np.ndarray]:
         for into, arrays in zip(incoming, wait(), strict=True):

@@ -16,11 +16,9 @@ from ...api.attention import attention_with_lse
 from ...common.errors import Reason, Refused
 from ...language.checks.arguments import Arguments
 from ...language.problem import Problem
-from ..exchange.tensors import linear
+from ..exchange import linear
 from ..placement import Placement
-from ..traffic import routes
-from ..work import Work, positions_of
-from .routes import Call
+from ..work import Work, positions_of, routes
 
 
 class Prepared(NamedTuple):
@@ -44,7 +42,7 @@ def checked(
     whole: Problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=True, device=device)
     _check(where, whole, arguments)
     owner, ranks = place.owner.astype(np.int64), range(place.ranks)
-    offsets, pages = routes(Work.seen(Call(whole, 1).sizes, whole), owner, owner, place.ranks)
+    offsets, pages = routes(Work.over(whole), owner, owner, place.ranks)
 
     def between(source: int, target: int) -> np.ndarray:
         pair = target * place.ranks + source

@@ -1,4 +1,4 @@
-"""A call over the whole sequence, and its routes: which pages travel for its mask, and which rows each rank computes.
+"""The routes of a call over the whole sequence: which pages travel for its mask, and which rows each rank computes.
 
 A placement says who holds and who computes; its own routes are those of the mask that it was chosen for. A model uses
 several masks over one placement, so the routes of each are found from the plan of its call, once.
@@ -7,71 +7,17 @@ several masks over one placement, so the routes of each are found from the plan 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ...common.caching import Memo
-from ...language.checks.numbers import Starts, counted
 from ...language.problem import Problem
 from ..placement import Placement
-from ..traffic import needed, routes
-from ..work import PAGE, Sizes, Work
+from ..work import PAGE, Work, needed, routes
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """One call over all tokens.
-
-    whole: the problem over arrays without memory. stripe: key heads that travel at a time.
-    """
-
-    whole: Problem
-    stripe: int
-
-    @property
-    def sizes(self) -> Sizes:
-        """The sizes of one batch entry."""
-        dims = self.whole.dims
-        return Sizes(dims["Q"], dims["H"], dims["G"], dims["D"], dims["E"], self.whole.dtype.name)
-
-    @property
-    def stripes(self) -> list[slice]:
-        """The key heads of each stripe."""
-        G = self.whole.dims["G"]
-        return [slice(first, min(first + self.stripe, G)) for first in range(0, G, self.stripe)]
-
-    @staticmethod
-    def named(heads: slice) -> str:
-        """Some key heads in words."""
-        last = heads.stop - 1
-        return f"key head {last}" if heads.start == last else f"key heads {heads.start} to {last}"
-
-    def queries(self, heads: slice) -> slice:
-        """The query heads of some key heads."""
-        group = self.whole.dims["H"] // self.whole.dims["G"]
-        return slice(heads.start * group, heads.stop * group)
-
-    def part(self, heads: slice, q: np.ndarray, k: np.ndarray, v: np.ndarray, start: int) -> Problem:
-        """The problem of the rows from position `start` on, in some key heads; q has these heads and rows.
-
-        Rules, tables and dropout count positions and heads of the whole call.
-        """
-        whole, rows = self.whole, self.queries(heads)
-        starts = Starts(head=rows.start or None)
-        mask, score = (None if rule is None else counted(rule, starts) for rule in (whole.mask, whole.score))
-        dropout = whole.dropout
-        if dropout is not None:
-            dropout = replace(dropout, head_start=dropout.head_start + rows.start)
-        sinks = None if whole.sinks is None else whole.sinks[rows]
-        B, H = q.shape[:2]
-        return replace(
-            whole, q=q, k=k, v=v, mask=mask, score=score, dropout=dropout, sinks=sinks, starts=starts,
-            query_start=np.full(B, start, np.int64), lead=(B, H),
-        )  # fmt: skip
 
 
 class Segment(NamedTuple):
@@ -140,8 +86,7 @@ class Routes:
 
     owner, worker: of each page. offsets, pages: what rank t visits of rank s is pages[offsets[t·R + s] : …], as in
     `Placement`. spans: of each rank, the first page and one past the last of each run of rows that it computes at once.
-    visited: of each rank, for each of its spans, the pages that those rows visit; empty without gradients. work: the
-    work of the call, from which they were found.
+    visited: of each rank, for each of its spans, the pages that those rows visit; empty without gradients.
     """
 
     owner: np.ndarray
@@ -150,7 +95,6 @@ class Routes:
     pages: np.ndarray
     spans: list[list[tuple[int, int]]]
     visited: list[list[np.ndarray]]
-    work: Work
 
     @property
     def ranks(self) -> int:
@@ -180,20 +124,45 @@ class Routes:
         return Segment(first, last - first)
 
 
+class Rows:
+    """The tokens of some pages, ascending, as a rank stores them: one after another.
+
+    numbers: the pages. tokens: in the whole sequence, whose last page may be shorter.
+    """
+
+    def __init__(self, numbers: np.ndarray, tokens: int):
+        self.numbers = numbers
+        ends = np.minimum((numbers + 1) * PAGE, tokens)
+        self.starts = np.append(0, np.cumsum(ends - numbers * PAGE))
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def runs(self, numbers: np.ndarray) -> list[tuple[slice, slice]]:
+        """Where the tokens of some of the pages are: (here, in the sequence) of each run of consecutive pages."""
+        found = []
+        if numbers.size:
+            for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1):
+                first, last = np.searchsorted(self.numbers, run[[0, -1]])
+                here = slice(int(self.starts[first]), int(self.starts[last + 1]))
+                position = int(run[0]) * PAGE
+                found.append((here, slice(position, position + here.stop - here.start)))
+        return found
+
+
 _routes: Memo[Routes] = Memo(64)
 
 
-def routes_of(call: Call, place: Placement, gradients: bool) -> Routes:
+def routes_of(whole: Problem, place: Placement, gradients: bool) -> Routes:
     """The routes of a call. With gradients, rows are computed in blocks of 1024, so that sums over them are those of
     one process: by the rank that has most of a block.
     """
-    whole = call.whole
     kind = (whole.q.shape, whole.k.shape, place, gradients)
-    return _routes((whole.mask,), kind, lambda: _found(call, place, gradients))
+    return _routes((whole.mask,), kind, lambda: _found(whole, place, gradients))
 
 
-def _found(call: Call, place: Placement, gradients: bool) -> Routes:
-    work, ranks = Work.seen(call.sizes, call.whole), place.ranks
+def _found(whole: Problem, place: Placement, gradients: bool) -> Routes:
+    work, ranks = Work.over(whole), place.ranks
     owner = place.owner.astype(np.int64)
     worker = place.worker.astype(np.int64)
     if gradients:
@@ -209,7 +178,7 @@ def _found(call: Call, place: Placement, gradients: bool) -> Routes:
         for start, marks in needed(work, place_of, len(numbered)):
             for (rank, _), row in zip(numbered[start:], marks, strict=False):
                 visited[rank].append(np.flatnonzero(row))
-    return Routes(owner, worker, offsets, pages, spans, visited, work)
+    return Routes(owner, worker, offsets, pages, spans, visited)
 
 
 def _by_block(worker: np.ndarray, ranks: int) -> np.ndarray:

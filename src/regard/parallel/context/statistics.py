@@ -20,15 +20,11 @@ from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
 from ...language.checks.numbers import Starts, counted
 from ...language.measures import Mass, Measure, Request, checked_request
-from ..exchange.agreement import agreed
-from ..exchange.processes import SECONDS, processes
-from ..exchange.transport import Transport, swap_arrays
+from ..exchange import SECONDS, Transport, agreed, processes, swap_arrays
 from ..placement import Placement
 from ..work import positions_of, stripe_of
 from .forward import Here, each_stripe
-from .pages import shards
-from .prepare import compiled_only, terms
-from .routes import Call
+from .prepare import compiled_only, shards, terms
 
 WHERE = "parallel.attention_stats"
 
@@ -92,7 +88,7 @@ def attention_stats(
     arguments = Arguments(mask, score, scale, None, sinks, batch_start=batch_start, head_start=head_start)
     transport = processes(group, timeout)
     here, arrays, lead, request = agreed(transport, WHERE, lambda: _prepared(transport, (q, k), of, place, arguments))
-    real = here.call.whole.real
+    real = here.whole.real
 
     def shaped(value: np.ndarray) -> Any:
         value = value.astype(real) if value.dtype.kind == "f" else value
@@ -125,18 +121,17 @@ def _prepared(
             "draw the map on one rank: regard.attention_stats",
         )
     compiled_only(WHERE, request.problem)
-    call = Call(request.problem, stripe_of(request.problem.dims["G"]))
-    here = Here.of(call, place, transport, gradients=False)
+    here = Here.of(request.problem, stripe_of(request.problem.dims["G"]), place, transport, gradients=False)
     names = "; ".join(f"{measure.name} ({measure.kind})" for measure in request.measures)
-    return (here, arrays, lead, request), terms(call, place, [], False) | {"the measures": names}
+    return (here, arrays, lead, request), terms(here, place, [], False) | {"the measures": names}
 
 
 def _answers(here: Here, arrays: tuple[np.ndarray, ...], request: Request) -> dict[str, Any]:
     """Every measure by name: (B, H, n, …) for the tokens held here."""
-    dims, (q, k) = here.call.whole.dims, arrays
+    dims, (q, k) = here.whole.dims, arrays
     q = here.lent("queries", q)
     nothing = np.broadcast_to(np.zeros((), q.dtype), (*k.shape[:3], 1))
-    blank = here.call.part(slice(0, dims["G"]), q[:, :, :0], here.call.whole.k, here.call.whole.v, 0)
+    blank = here.part(slice(0, dims["G"]), q[:, :, :0], here.whole.k, here.whole.v, 0)
     empty = dispatch.measured(Request(blank, request.measures))
     received = [measure.name for measure in request.of_kind("received")]
 
@@ -147,9 +142,9 @@ def _answers(here: Here, arrays: tuple[np.ndarray, ...], request: Request) -> di
     columns = np.zeros((dims["B"], dims["H"], dims["K"]))
 
     def measure_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
-        rows = here.call.queries(heads)
+        rows = here.queries(heads)
         for span, start in here.spans:
-            problem = here.call.part(heads, q[:, rows, span], keys, values, start)
+            problem = here.part(heads, q[:, rows, span], keys, values, start)
             results = dispatch.measured(Request(problem, _in_heads(request, rows)))
             for name in received[:1]:
                 columns[:, rows] += results[name]

@@ -1,15 +1,13 @@
-"""Exchanges as nodes of torch's autograd, and sums over ranks, which every rank adds in the order of the ranks."""
+"""Sums over ranks as nodes of torch's autograd, which every rank adds in the order of the ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from ...common.errors import refuse
-from .transport import Transport, swap_arrays
+from ..common.errors import refuse
+from .exchange import Transport, linear, swap_arrays
 
 
 class Ranks:
@@ -46,23 +44,6 @@ class Ranks:
             "its state_dict(), which has the heads of this rank",
             "save layer.state_dict() on each rank, or the whole layer before it is divided",
         )
-
-
-def linear(value: torch.Tensor, forward: Callable, backward: Callable) -> torch.Tensor:
-    """forward(value), where forward is linear; backward(gradient) is the gradient of the value."""
-    return _Linear.apply(value, forward, backward)
-
-
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, forward: Callable, backward: Callable) -> torch.Tensor:
-        ctx.pull_back = backward
-        return forward(value)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor):
-        return ctx.pull_back(gradient), None, None
 
 
 def summed(part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
