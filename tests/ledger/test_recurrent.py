@@ -9,9 +9,8 @@ from torch.utils._pytree import tree_leaves
 
 import regard as rg
 from regard.ledger.build import subject
-from regard.ledger.counting.attempts import ran
-from regard.ledger.counting.passes import run
-from regard.ledger.stand_ins.recurrent import STAND_INS, noted
+from regard.ledger.counting.passes import ran, run
+from regard.ledger.stand_ins import STAND_INS, noted
 from regard.torch.hf.tiny_models import config_class, model_class, tiny_config
 
 T.logging.set_verbosity_error()

@@ -49,9 +49,8 @@ def cost(
         from ..ledger.cost import PHASES, built, priced
         from ..ledger.fit import fit as fitting
         from ..ledger.fit import size
-        from ..ledger.over import check_plot, draw, lengths
-        from ..ledger.over import over as table
-        from ..ledger.result import report
+        from ..ledger.result import check_plot, draw, lengths, report
+        from ..ledger.result import over as table
     from .terminal import emit, emit_json
 
     phases = [each.strip() for each in phase.split(",")]

@@ -6,7 +6,6 @@ counting      runs it once: what ran, the formula of each kind of module, pairs 
 stand_ins     what runs in place of attention, experts and recurrences
 memory        bytes; machine: what a machine can do at most
 fit           what a given memory holds; measure: a run with data
-over          several numbers of tokens as a table and as an image
 """
 
 from ..common.optional import requires_extra

@@ -15,7 +15,7 @@ from ..common.errors import Refused, did_you_mean, first_line, page, refuse
 from ..torch.hf.load_model import near_model
 from ..torch.hf.readiness import quiet
 from ..torch.hf.tiny_models import config_class, mappings, model_class
-from .stand_ins import attention, experts
+from .stand_ins import NAME, register, set_experts
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +48,7 @@ def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
     """The model to be counted. given: a model, a configuration, or the name of an architecture, a folder, a config.json
     or a hub id, of which only the configuration is read.
     """
-    attention.register()
-    experts.register()
+    register()
     if isinstance(given, nn.Module):
         return _copied(given, dtype)
     if isinstance(given, str | Path):
@@ -147,16 +146,16 @@ def _built(name: str, config: Any, dtype: torch.dtype | None) -> Subject:
     import transformers
 
     config = copy.deepcopy(config)
-    experts.set_on(config)
+    set_experts(config)
     try:
         kind = getattr(transformers, (getattr(config, "architectures", None) or [""])[0], None) or _class(config)
         own = not kind._can_set_attn_implementation()
         with quiet(), torch.device("meta"):
             dtype = dtype or _dtype(config)
             try:
-                model = kind._from_config(config, attn_implementation="eager" if own else attention.NAME, dtype=dtype)
+                model = kind._from_config(config, attn_implementation="eager" if own else NAME, dtype=dtype)
             except KeyError as error:  # its code knows a fixed list of implementations
-                if error.args != (attention.NAME,):
+                if error.args != (NAME,):
                     raise
                 own, model = True, kind._from_config(config, attn_implementation="eager", dtype=dtype)
     except Refused:
@@ -193,7 +192,7 @@ def _copied(model: nn.Module, dtype: torch.dtype | None) -> Subject:
     config = getattr(copied, "config", None)
     own = True
     if hasattr(copied, "set_attn_implementation") and type(copied)._can_set_attn_implementation():
-        experts.set_on(config)
-        copied.set_attn_implementation(attention.NAME)
+        set_experts(config)
+        copied.set_attn_implementation(NAME)
         own = False
     return Subject(type(model).__name__, copied, config, own)

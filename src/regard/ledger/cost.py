@@ -16,16 +16,15 @@ from ..common.text.keywords import known_keywords
 from ..common.text.units import unit
 from ..language.expr import Expr
 from .build import Subject, subject
-from .counting.attempts import ran
 from .counting.lines import attention_work, lines
 from .counting.modules import is_experts
 from .counting.operations import Product, tensors
-from .counting.passes import Pass
+from .counting.passes import Pass, ran
 from .inputs import by_name, reads_tokens, unread
 from .machine import Machine
 from .memory import Format, held_in, kept, memory, quantization
 from .result import Columns, Line, Memory, ModelCost, Time, total
-from .stand_ins.attention import AttentionCall
+from .stand_ins import AttentionCall
 
 PHASES = ("prefill", "decode", "train")
 MOST = 10**9  # tokens, and sequences: more is a typing error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import Reason, Refused, did_you_mean, first_line, page, refuse
+from ..common.files.strict_json import Each, wrong
 from ..engines.hardware import cache_bytes, memory_bytes, processor
 
 PAGE = page("Machine files")
@@ -29,6 +30,8 @@ LIMITS = {
     "memory": (1e8, 1e16, "bytes", "80 GB is 80e9"),
     "cache": (1e3, 1e12, "bytes", "50 MB is 50e6"),
 }
+
+FORM = {"name": str, "bandwidth": float, "memory": float, "cache": float, "peak": Each(float)}
 
 SIZES = (256, 512, 1024, 2048)  # rows of the square matrices that are multiplied
 SECONDS = 0.25  # for each size, and for each way to move bytes
@@ -102,12 +105,8 @@ class Machine:
 
     @classmethod
     def _of(cls, fields: dict[str, Any], where: str) -> Machine:
-        reasons = list(_problems(fields))
-        if not reasons and fields["cache"] > fields["memory"]:
-            given = f"cache = {_shown(fields['cache'])}, memory = {_shown(fields['memory'])}"
-            expected = "a cache smaller than the memory"
-            reasons = [Reason("a cache larger than the memory", given, expected, "write both in bytes")]
-        if reasons:
+        given = {name: value for name, value in fields.items() if name != "source"}
+        if reasons := list(wrong(given, FORM, "the file", f"correct it ({PAGE})")) or list(_impossible(fields)):
             raise Refused(f"machine file {where}", reasons)
         peak = {dtype: float(rate) for dtype, rate in fields["peak"].items()}
         sizes = {name: int(fields[name]) for name in ("memory", "cache")}
@@ -178,7 +177,7 @@ def _load(path: Path) -> dict[str, Any]:
     """The fields of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         given = f"{path}: {getattr(error, 'strerror', None) or first_line(error)}"
         expected = f"a TOML file with name, bandwidth, memory, cache and [peak] ({PAGE})"
         line = "correct the line, or copy a file of src/regard/ledger/machines"
@@ -186,52 +185,21 @@ def _load(path: Path) -> dict[str, Any]:
         raise refuse("machine", "not a machine file", given, expected, fix) from error
 
 
-def _problems(fields: dict[str, Any]) -> Iterator[Reason]:
-    """A reason for every field that is missing, unknown or impossible."""
-    known = ("name", "source", *LIMITS)
-    for name, value in fields.items():
-        if name not in known:
-            yield _unknown("field", name, known)
-        elif name == "peak":
-            yield from _peaks(value)
-        elif name in LIMITS:
-            yield from _number(name, name, value)
-        elif not isinstance(value, str) or not value.strip():
-            yield Reason("not a text", f"{name} = {_shown(value)}", "one line of text", "write it in quotes")
-    for name in known:
-        if name not in fields and name != "source":
-            expected = "name, bandwidth, memory, cache and [peak]"
-            yield Reason("a missing field", f"no {name}", expected, f"add {name} ({PAGE})")
-
-
-def _peaks(value: Any) -> Iterator[Reason]:
-    if not isinstance(value, dict) or not value:
-        given = f"peak = {_shown(value)}"
-        expected = "a table of operations per second, by dtype"
-        yield Reason("no peaks", given, expected, "write [peak], and below it float32 = 19.5e12")
-        return
-    for dtype, rate in value.items():
-        if dtype in DTYPES:
-            yield from _number(f"peak.{dtype}", "peak", rate)
-        else:
-            yield _unknown("dtype", dtype, DTYPES)
-
-
-def _number(field: str, kind: str, value: Any) -> Iterator[Reason]:
-    lowest, highest, unit, example = LIMITS[kind]
-    given, expected = f"{field} = {_shown(value)}", f"{unit}, from {lowest:g} to {highest:g}"
-    if type(value) not in (int, float):
-        yield Reason("not a number", given, expected, f"write a number: {example}")
-    elif not lowest <= value <= highest:  # NaN is not, either
-        yield Reason("not a possible number", given, expected, f"check the unit: {example}")
-
-
-def _unknown(kind: str, name: str, known: tuple[str, ...]) -> Reason:
-    return Reason(f"an unknown {kind}", _shown(name), ", ".join(known), did_you_mean(name, known, PAGE))
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)[:SHOWN]
+def _impossible(fields: dict[str, Any]) -> Iterator[Reason]:
+    """A reason for every unknown dtype, every number that no machine has, and a cache larger than the memory."""
+    for dtype in fields["peak"]:
+        if dtype not in DTYPES:
+            yield Reason("an unknown dtype", dtype[:SHOWN], ", ".join(DTYPES), did_you_mean(dtype, DTYPES, PAGE))
+    numbers = [(name, name, fields[name]) for name in ("bandwidth", "memory", "cache")]
+    for name, kind, number in [*numbers, *((f"peak.{dtype}", "peak", rate) for dtype, rate in fields["peak"].items())]:
+        lowest, highest, unit, example = LIMITS[kind]
+        if not lowest <= number <= highest:  # NaN is not, either
+            given, expected = f"{name} = {number:g}", f"{unit}, from {lowest:g} to {highest:g}"
+            yield Reason("not a possible number", given, expected, f"check the unit: {example}")
+    if fields["cache"] > fields["memory"]:
+        given = f"cache = {fields['cache']:g}, memory = {fields['memory']:g}"
+        expected = "a cache smaller than the memory"
+        yield Reason("a cache larger than the memory", given, expected, "write both in bytes")
 
 
 def _fastest_product(dtype: str) -> float:

@@ -20,11 +20,10 @@ from ..common.errors import Refused, first_line, refuse
 from ..engines.hardware import memory_bytes
 from ..torch.hf.readiness import quiet
 from .build import Subject
-from .counting.attempts import ran
-from .counting.passes import CACHES, cache_of, held, loss_of, next_step, saving
+from .counting.passes import CACHES, cache_of, held, loss_of, next_step, ran, saving
 from .inputs import with_values
 from .result import ModelCost
-from .stand_ins.experts import set_on
+from .stand_ins import set_experts
 
 PASSES = 5
 LONGEST = 60.0  # seconds, after which no other pass begins
@@ -109,7 +108,7 @@ def _with_data(made: Subject, dtype: str) -> nn.Module:
         )
     own = {} if made.own_attention else {"attn_implementation": "sdpa"}
     config = copy.deepcopy(made.config)
-    set_on(config, None)
+    set_experts(config, None)
     with quiet():
         model: nn.Module = kind._from_config(config, dtype=getattr(torch, dtype), **own)
     return model

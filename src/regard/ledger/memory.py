@@ -23,7 +23,7 @@ from .counting.modules import is_experts, matrices
 from .counting.pairs import band
 from .counting.passes import Pass
 from .result import Columns, Memory
-from .stand_ins.attention import AttentionCall
+from .stand_ins import AttentionCall
 
 
 def memory(made: Subject, found: Pass, phase: str) -> Memory:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from torch import nn
 
 from ..result import Columns, Line
-from ..stand_ins.attention import AttentionCall
+from ..stand_ins import AttentionCall
 from .modules import is_experts, multiplies_once
 from .modules import parameters as declared
 from .operations import Product
