@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from regard.parallel.exchange import Alone
 from regard.parallel.sequence import add
+from regard.parallel.tensors import Ranks
 from tests.parallel.ranks import on_ranks
 from tests.support.refusals import refusal
 
@@ -27,6 +29,11 @@ def test_sums_are_folds_in_the_order_of_ranks(ranks, dtype):
 
     for *found, other in on_ranks(ranks, work):
         assert all(map(torch.equal, found, expected)) and other == sum(range(ranks))
+
+
+def test_a_single_number_has_any_stride():
+    """As in a column of a matrix with one row."""
+    assert Ranks(Alone()).total("sums", torch.arange(4.0)[1::2][:1], [0]).tolist() == [1.0]
 
 
 def test_what_cannot_be_summed_is_refused_on_every_rank():

@@ -20,7 +20,7 @@ from ..torch.functional import attention
 from ..torch.layers import Attention, DifferentialAttention, MultiHeadAttention
 from .exchange import Transport, agreed, processes, swap_arrays
 from .heads import Heads, heads
-from .tensors import Ranks, entered, summed
+from .tensors import Ranks, bytes_of, entered, summed
 
 WHERE = "HeadParallel"
 PROJECTIONS = ("q", "k", "v", "o")
@@ -269,7 +269,7 @@ def _known(module: torch.nn.Module) -> tuple[Callable[..., None], int, int]:
 def _send(module: torch.nn.Module, transport: Transport, source: int) -> None:
     """Gives every rank the parameters of one."""
     for name, parameter in module.named_parameters():
-        own = parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        own = bytes_of(parameter)
         outgoing = [[own] if transport.rank == source else []] * transport.ranks
         like = [[own] if rank == source else [] for rank in range(transport.ranks)]
         (found,) = swap_arrays(transport, f"parameter {name}", outgoing, like)()[source]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from ..common.errors import refuse
@@ -23,7 +24,7 @@ class Ranks:
         Every rank has the same bits. Numbers of 16 bits are added in float32, and rounded once. step: what is added, in
         words. among: the ranks whose parts are added, this one included; all ranks have to call it.
         """
-        sent = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        sent = bytes_of(part)
         arrays = [[sent] if rank in among else [] for rank in self.everyone]
         found = swap_arrays(self.transport, step, arrays, arrays)()
         parts = (torch.from_numpy(found[rank][0]).view(part.dtype).reshape(part.shape) for rank in sorted(among))
@@ -44,6 +45,12 @@ class Ranks:
             "its state_dict(), which has the heads of this rank",
             "save layer.state_dict() on each rank, or the whole layer before it is divided",
         )
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    """The bytes of a tensor, whose strides are those of its shape: a single number may have any."""
+    copy = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return copy.reshape(-1).view(torch.uint8).numpy()
 
 
 def summed(part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
