@@ -2,11 +2,8 @@
 
 from regard.conformance import session
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.conventions.parameters import completed, parameters_of
-from regard.conformance.conventions.read import Unreadable, read, with_gradients
-from regard.conformance.conventions.translate import prepare
+from regard.conformance.conventions.parameters import completed
 from regard.conformance.target import Target
-from regard.laws.call import Answer
 
 
 class Closes:
@@ -46,21 +43,9 @@ def conventions(described, adapter):
     return completed(adapter or described.adapter or Adapter(), described.parameters)
 
 
-class Here:
-    """Calls a function as the child process does."""
+class Here(InProcess):
+    """The same, where only the answers and the parameters are of interest."""
 
-    def __init__(self, function):
-        self.function = function
-        self.parameters = parameters_of(function)
-
-    def call(self, call, adapter):
-        adapter = completed(adapter, self.parameters)
-        prepared = prepare(call, adapter, self.parameters)
-        try:
-            if call.dout is None:
-                return read(prepared.call(self.function), call, adapter)
-            return with_gradients(self.function, prepared, call, adapter)
-        except Unreadable as error:
-            return Answer(status="unreadable", words=str(error), returned=error.returned)
-        except Exception as error:  # the function's own
-            return Answer(status="raised", words=f"{type(error).__name__}: {error}")
+    @property
+    def parameters(self):
+        return self.describe().parameters

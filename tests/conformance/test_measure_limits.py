@@ -184,6 +184,13 @@ def test_an_unconfirmed_adapter_confirms_only_what_it_lists():
         assert {each.field for each in again.deviations} == left
 
 
+def test_a_fixed_scale_is_told_from_the_usual_one_that_equals_it_at_one_depth():
+    """Calls of two depths tell them apart."""
+    (found,) = measured_of(lambda q, k, v: textbook(q * q.dtype.type(0.5 * q.shape[-1] ** 0.5), k, v)).deviations
+
+    assert (found.field, found.measured) == ("scale", 0.5)
+
+
 def test_one_number_of_a_window_may_say_nothing_about_later_keys():
     """Windows that only cut what is before, with a causal mask or without, are those of the laws."""
 

@@ -10,6 +10,7 @@ import pytest
 
 import regard as rg
 import regard.conformance as rc
+from regard.laws.call import ROLES
 from tests.support.command import regard
 from tests.support.waiting import HANG
 
@@ -46,6 +47,9 @@ def test_a_right_function_keeps_every_law(written):
 
     assert report.right and report.level == 4 and report.mark in ("4r", "4b"), str(report.findings)
     assert report.isolated and report.counts["pass"] > 120 and "fail" not in report.counts
+    for result in report.results:
+        named = {role for role in ROLES if role in result.case.name.split("-")}
+        assert named <= {*result.case.call.uses()}, f"{result.case.id} passes what its name says"
 
 
 @pytest.mark.slow

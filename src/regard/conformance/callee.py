@@ -49,7 +49,8 @@ def _checksum(array: Any) -> tuple[Any, ...]:
     """The shape, dtype and contents; nothing of arrays that cannot be changed, as those of JAX."""
     torch = _module("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        plain = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() if array.numel() else b""
+        own = array.detach().cpu().clone(memory_format=torch.contiguous_format)  # a single number has any stride
+        plain = own.reshape(-1).view(torch.uint8).numpy() if array.numel() else b""
     elif isinstance(array, np.ndarray):
         plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if not array.dtype.hasobject else b""
     else:
