@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,9 @@ def priced(
     """The cost of a model that is built."""
     _check(tokens, batch, phase)
     length, batch = _sizes(made, tokens, batch)
-    made, found, given = passed(made, length, batch, phase, mask)
+    made, found, given = ran(made, length, batch, phase)
+    if mask is not None:
+        _replace_masks(made, found, mask)
     table = lines(made.model, found, phase)
     backward = _backward(table, found) if phase == "train" else Columns(0, 0)
     held, parameters = memory(made, found, phase), total(line.parameters for line in table)
@@ -165,26 +168,20 @@ def _weights_read(model: nn.Module, found: Pass, product: Product) -> int:
     return product.weight_bytes * (found.chosen[owner] if experts else 1)
 
 
-def passed(
-    made: Subject, length: int, batch: int, phase: str, mask: Expr | None = None
-) -> tuple[Subject, Pass, dict[str, Any]]:
-    """What one pass of the model does, with the model as it ran, and what it was given."""
-    made, found, given = ran(made, length, batch, phase)
-    if mask is not None:
-        own = [call for path, call in found.attention if _takes_mask(path, call)]
-        if not own or any(not product.weight for product in found.forward):
-            raise refuse(
-                "cost",
-                "the mask cannot take the place of the model's own",
-                f"mask={mask!r} for {type(made.model).__name__}",
-                "a model all of whose attention is recognized as calls",
-                "leave out mask=, or count a model that uses transformers' interface",
-            )
-        found.attention = [
-            (path, replace(call, rule=mask, tensor=False, cached=kept(call)) if _takes_mask(path, call) else call)
-            for path, call in found.attention
-        ]
-    return made, found, given
+def _replace_masks(made: Subject, found: Pass, mask: Expr) -> None:
+    """Puts a rule in the place of the model's own in the calls of a pass that take it."""
+    if not any(starmap(_takes_mask, found.attention)) or any(not product.weight for product in found.forward):
+        raise refuse(
+            "cost",
+            "the mask cannot take the place of the model's own",
+            f"mask={mask!r} for {type(made.model).__name__}",
+            "a model all of whose attention is recognized as calls",
+            "leave out mask=, or count a model that uses transformers' interface",
+        )
+    found.attention = [
+        (path, replace(call, rule=mask, tensor=False, cached=kept(call)) if _takes_mask(path, call) else call)
+        for path, call in found.attention
+    ]
 
 
 def _backward(table: tuple[Line, ...], found: Pass) -> Columns:

@@ -50,12 +50,9 @@ def size(text: str) -> int:
     >>> size("24GB"), size("1.5 GiB")
     (24000000000, 1610612736)
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(?:([kMGTP])(i?B)?|B)?\s*", text)
-    try:
-        base = 1024 if match and match[3] == "iB" else 1000
-        found = int(float(match[1]) * base ** " kMGTP".index(match[2] or " ")) if match else 0
-    except (ValueError, OverflowError):
-        found = 0
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,2})?)\s*(?:([kMGTP])(i?B)?|B)?\s*", text)
+    base = 1024 if match and match[3] == "iB" else 1000
+    found = int(float(match[1]) * base ** " kMGTP".index(match[2] or " ")) if match else 0
     if found < 1:
         raise refuse("cost", "the memory cannot be read", repr(text), "such as 24GB or 80 GiB", "write a unit")
     return found
