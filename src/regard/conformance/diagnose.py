@@ -246,8 +246,6 @@ def _lacking(call: Call, answer: Answer) -> str:
 
 def _fails_alike(call: Call, judge: Judge, known: Sequence[Mistake], status: str) -> bool:
     """Whether a call fails with the same mistakes, or in the same way if none are known."""
-    if judge.missing(call) is not None:
-        return False
     try:
         answer = judge.ask(call)
     except Absent:

@@ -22,15 +22,6 @@ class Judge:
     def __init__(self, session: Asks, adapter: Adapter):
         self.session, self.adapter = session, adapter
 
-    def missing(self, call: Call) -> str | None:
-        """The first argument of the call that the function does not have; None if it has all."""
-        known = {*self.adapter.parameters, *self.adapter.always}
-        if "window_before" in known:
-            known.add("window")
-        if "cu_seqlens_k" in known:
-            known.add("lengths")
-        return next((role for role in call.uses() if role not in known), None)
-
     def ask(self, call: Call) -> Answer:
         """What the function answers."""
         return self.session.call(call, self.adapter)
@@ -56,9 +47,6 @@ class Judge:
     def result(self, case: Case) -> Result:
         """The result of a case."""
         try:
-            missing = self.missing(case.call)
-            if missing is not None:
-                raise Absent(missing, f"the function has no argument for {missing}")
             return (case.check or agrees)(case, self)
         except Unanswered as lost:
             return lost.result
