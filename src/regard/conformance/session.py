@@ -68,7 +68,9 @@ class Session:
         except BaseException:
             self._drop()
             raise
-        return dataclasses.replace(answer, events=late + answer.events + _printed(child.printed - printed))
+        count = child.printed - printed
+        text = (f"printed {count:,} bytes",) if count else ()
+        return dataclasses.replace(answer, events=late + answer.events + text)
 
     def _start(self) -> tuple[Child, Description]:
         child = self._child = Child("regard.conformance.callee")
@@ -97,10 +99,6 @@ def _exchange(child: Child, content: Any, seconds: float) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
-
-
-def _printed(count: int) -> tuple[str, ...]:
-    return (f"printed {count:,} bytes",) if count else ()
 
 
 class InProcess:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, did_you_mean, page, refuse
 from ...common.files.strict_json import loads
-from .fields import ATTRIBUTE, VERSION, Adapter, from_plain, properties, schema
+from .fields import ATTRIBUTE, VERSION, Adapter, properties, schema
 from .parameters import missing_parameters, parameters_of
 
 __all__ = ["from_json", "read_adapter", "schema", "to_json"]
@@ -112,7 +112,8 @@ def from_json(data: Any, source: str = "") -> Adapter:
     reasons += problems(rest)
     if reasons:
         raise Refused(f"{WHERE} {source}".strip(), reasons)
-    return from_plain(rest | {"declared": list(rest)})
+    values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in rest.items()}
+    return Adapter(**values, declared=tuple(rest))
 
 
 F = TypeVar("F", bound=Callable[..., Any])

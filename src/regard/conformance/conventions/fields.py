@@ -82,12 +82,6 @@ class Adapter(Conventions):
         return name in self.declared or getattr(self, name) != getattr(Adapter(), name)
 
 
-def from_plain(fields: Mapping[str, Any]) -> Adapter:
-    """The adapter of fields in the types of JSON, whose values are right."""
-    values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
-    return Adapter(**values)
-
-
 VERSION = 1
 ATTRIBUTE = "__regard_adapter__"  # in which the decorator keeps the adapter of a function
 RETURNED = ("out", "lse", "weights")
