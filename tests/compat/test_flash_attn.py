@@ -227,6 +227,7 @@ def test_dropout_is_repeated_by_its_seed():
     first = fa.flash_attn_func(q, q, v, dropout_p=0.5)
     torch.manual_seed(1)
     assert torch.equal(first, fa.flash_attn_func(q, q, v, 0.5)) and (first == 0).any()
+    assert len({fa.flash_attn_func(q, q, v, 0.5).numpy().tobytes() for _ in range(40)}) == 40, "of many seeds"
     with refusing("return_attn_probs with dropout"):
         fa.flash_attn_func(q, q, v, 0.5, return_attn_probs=True)
 

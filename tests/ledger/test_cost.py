@@ -137,6 +137,17 @@ class Twice(torch.nn.Linear):
         return super().forward(x) + super().forward(2 * x)
 
 
+def test_tensors_that_a_model_makes_take_no_memory():
+    """They have no data, like those that it is given."""
+
+    class Model(torch.nn.Linear):
+        def forward(self, x):
+            torch.empty(1 << 50)
+            return super().forward(x)
+
+    assert rg.cost(Model(4, 5), inputs=torch.ones(3, 4)).linear.counted == 2 * 3 * 4 * 5
+
+
 def test_meta_a_formula_that_is_wrong_is_a_fault():
     """What ran is compared with what is declared, line by line, and backward."""
     found = rg.cost(torch.nn.Sequential(torch.nn.Linear(8, 8), Twice(8, 8)), tokens=4, phase="train")
