@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ...laws.mistakes import of_name
 from ...laws.mistake import Mistake
+from ...laws.mistakes import of_name
 from ..source import read_chapter
 from .cases import plain
 from .grading import KEPT, Grading, attempt
