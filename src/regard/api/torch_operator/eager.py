@@ -27,14 +27,15 @@ NOTHING = np.empty(0)
 NEEDS = True, True, True, False  # q, k, v and no sinks
 
 
-def _over(bare: Problem, mask, score, q, k, v, sinks, *tables) -> Problem:
+def _over(bare: Problem, rules: tuple, *tensors) -> Problem:
     """A checked problem without its tensors and its rules, over these; a rule that reads arrays is its text."""
+    q, k, v, sinks, *tables = tensors
     batch = tuple(q.shape[:-3])
     q, k, v = (four_axes(read_array(each, "attention"), batch) for each in (q, k, v))
     sinks = None if sinks is None else read_array(sinks, "sinks")
     if sinks is not None and sinks.ndim == 1:
         sinks = sinks[:, None]
-    mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in (mask, score))
+    mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in rules)
     return replace(bare, q=q, k=k, v=v, mask=mask, score=score, sinks=sinks)
 
 
@@ -43,7 +44,7 @@ def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor,
     tables: list[torch.Tensor] = []
     mask, score = _without_arrays(problem.mask, tables), _without_arrays(problem.score, tables)
     bare = replace(problem, q=NOTHING, k=NOTHING, v=NOTHING, mask=None, score=None, sinks=None)
-    over = functools.partial(_over, bare, mask, score)
+    over = functools.partial(_over, bare, (mask, score))
     given = [
         None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
     ]
