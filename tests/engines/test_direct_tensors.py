@@ -3,12 +3,17 @@
 import gc
 import weakref
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
+from transformers import AutoModel, BertConfig
 
 import regard as rg
+import regard.torch
 from regard.engines import direct
+from regard.language.problem import Problem
+from regard.torch.hf import register
 from tests.engines.test_direct import TENSORS, fully, needs_exchange
 from tests.support.direct_calls import RULES, SIZES
 from tests.support.engines import dtypes
@@ -189,3 +194,53 @@ def test_scores_of_few_axes(shape):
     score = torch.randn(shape)
     for _ in range(2):
         check(qkv(Q=70, K=70), score=score)
+
+
+# ---- doors -----------------------------------------------------------------------------------------------------------
+
+
+def through_transformers():
+    config = BertConfig(vocab_size=9, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8)
+    register()
+    model = AutoModel.from_config(config, attn_implementation="regard").eval()
+    return lambda: model(torch.ones(1, 6, dtype=torch.long))
+
+
+def through_a_cache():
+    cache, (row,) = rg.KVCache(4, 8), normal(1, 4, 1, 8).numpy()
+    return lambda: (cache.append(row, row), cache.attend(row))
+
+
+def through_sdpa():
+    q = normal(1, 4, 6, 8)
+
+    def call():
+        with regard.torch.replace_sdpa():
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    return call
+
+
+DOORS = {
+    "NumPy": lambda: partial(rg.attention, *normal(3, 4, 6, 8).numpy()),
+    "torch": lambda: partial(rg.attention, *normal(3, 4, 6, 8)),
+    "gradients": lambda: lambda: rg.attention(*normal(3, 4, 6, 8).requires_grad_()).sum().backward(),
+    "mask": lambda: partial(rg.attention, *normal(3, 4, 6, 8), mask=torch.ones(6, 6, dtype=torch.bool)),
+    "score": lambda: partial(rg.attention, *normal(3, 4, 6, 8), score=normal(6, 6)),
+    "layer": lambda: partial(regard.torch.Attention(32, 4), normal(1, 6, 32)),
+    "MultiheadAttention": lambda: partial(
+        regard.torch.MultiheadAttention(32, 4), *normal(3, 6, 1, 32), need_weights=False
+    ),
+    "SDPA": through_sdpa,
+    "transformers": through_transformers,
+    "cache": through_a_cache,
+}
+
+
+@by_name("door", DOORS)
+def test_a_known_call_is_not_checked_again(door, monkeypatch):
+    """Whatever the way into regard, the second call of a kind uses what was kept of the first."""
+    call = door()
+    call()
+    monkeypatch.setattr(Problem, "of", None)
+    call()
