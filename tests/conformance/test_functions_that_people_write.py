@@ -64,6 +64,12 @@ def causal_without_its_own_key(q, k, v, causal=False):
     return attention(q, k, v, mask=rg.key < rg.query if causal else None)
 
 
+def mean_of_no_keys(q, k, v, mask=True):
+    out = attention(q, k, v, mask=mask)
+    mean = np.repeat(v, q.shape[1] // v.shape[1], 1).mean(-2, keepdims=True)
+    return np.where(np.any(mask, -1, keepdims=True), out, mean).astype(q.dtype)
+
+
 def sums_in_16_bits(q, k, v):
     scores = q.astype(np.float32) @ k.astype(np.float32).swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     powers = np.exp(scores - scores.max(-1, keepdims=True)).astype(q.dtype)
@@ -101,6 +107,12 @@ def test_the_report_says_under_which_conventions():
     assert report.findings[0].mistake == "attention-between-heads"
     assert report.measured.startswith("layout BSHD, scale 1/√D") and "nothing is declared" in report.measured
     assert "declared, and measured" in replace(report, declared=rc.Adapter(layout="BSHD")).measured
+
+
+def test_a_convention_is_the_mistake_of_its_name():
+    """Not one that gives the same in the cases that fail."""
+    (found,) = rc.conform(partial(mean_of_no_keys), level=2).findings
+    assert (found.declares, found.mistake) == ("empty_row='mean'", "empty-row-mean")
 
 
 @pytest.mark.parametrize(

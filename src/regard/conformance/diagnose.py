@@ -59,6 +59,17 @@ LOST = {
         "correct `returns` and `layout` in the adapter, or the result",
     ),
 }
+# The known mistake that a convention is, if it is not declared.
+UNDECLARED = {
+    ("mask", "true-hides"): "mask-inverted",
+    ("mask", "additive"): "mask-added-as-numbers",
+    ("causal", "top-left"): "alignment-top-left",
+    ("groups", "tile"): "groups-tiled",
+    ("lse", "base-2"): "lse-base-2",
+    ("lse", "natural-unscaled"): "lse-without-scale",
+    ("empty_row", "nan"): "empty-row-nan",
+    ("empty_row", "mean"): "empty-row-mean",
+}
 # The law that a convention belongs to, and its level.
 LAWS = {
     "arrays": (0, 0), "layout": (1, 1), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
@@ -111,8 +122,9 @@ class Diagnosis:
         limits = replace(self.limits, adapter=adapter)
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
-        explained = (each for each in _explained(results[:40], (), adapter) if each.mistakes)
-        best = next(explained, Explanation((), (), ()))
+        best = self._named(deviation, results, adapter) or next(
+            (each for each in _explained(results[:40], (), adapter) if each.mistakes), Explanation((), (), ())
+        )
         known = best.mistakes
         first = next((each for each in results if not known or each.case.id in best.cases), None)
         declares = f"{name}={deviation.measured!r}"
@@ -130,6 +142,16 @@ class Diagnosis:
             cases=tuple(each.case.id for each in results),
             counterexample="" if first is None else self._smallest(first, known, judge),
         )
+
+    def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
+        """The known mistake that a convention is, with the cases that it explains; None if it has no name."""
+        known = (deviation.field, deviation.measured)
+        name = next((name for each, name in UNDECLARED.items() if each == known), None)
+        if name is None:
+            return None
+        mistake = of_name(name)
+        cases = [each.id for each in _observed(results, adapter) if each.explained((mistake,))]
+        return Explanation((mistake,), (), tuple(cases)) if cases else None
 
     def _laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
         """The findings of cases that fail under the measured conventions."""
