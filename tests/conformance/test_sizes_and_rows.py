@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.conformance.cases.case import Limits
+from regard.conformance.conventions.fields import Adapter
 
 # What each argument is for rg.attention.
 MEANS = {
@@ -83,3 +85,9 @@ FAULTS = {
 def test_it_is_rejected(fault):
     """At level 2, with a counterexample that has the size or the row."""
     assert rg.conform(FAULTS[fault], level=2).findings
+
+
+def test_packed_rows_have_several_entries_only_with_their_starts():
+    """A function without them is judged with one entry."""
+    for names, several in (({}, False), ({"cu_seqlens_q": "starts"}, True)):
+        assert Limits(Adapter(layout="THD", parameters=names)).batch is several
