@@ -140,6 +140,18 @@ def test_calls_that_hang_are_not_repeated():
     assert len(calls) == 3
 
 
+def test_a_call_with_gradients_that_takes_too_long_is_not_taken_for_one_without():
+    """As on a busy machine: the cases with gradients are judged."""
+    pytest.importorskip("torch")
+
+    class Slow(Here):
+        def call(self, call, adapter):
+            return Answer(status="timeout") if call.dout is not None else super().call(call, adapter)
+
+    session = Slow(lambda q, k, v: rg.attention(q, k, v))
+    assert measure(session, session.parameters, Adapter(arrays="torch")).adapter.gradients == "torch"
+
+
 WRONG = [
     ({"layout": "BSHD"}, {"layout": "BHSD"}),
     ({"layout": "BHSD"}, {}),
