@@ -37,15 +37,17 @@ def test_json_returns_every_bit(seed, tmp_path):
 
 
 def test_damaged_files_are_refused(place, tmp_path):
-    """No JSON, other JSON, missing parts, arrays that are damaged or of other sizes."""
+    """No JSON, other JSON, missing parts, ranks that do not exist, pages from a rank that does not hold them."""
     text = place.to_json()
     data = json.loads(text)
+    other = json.loads(rp.place(3000, ranks=3, mask=CAUSAL, heads=4, among=["striped"]).to_json())
     changes = [
         {"regard_placement": 2},
         {"chosen": "striped"},
         {"ranks": 2},
         {"ranks": 0},
         {"extra": 1},
+        {"owner": other["owner"]},
         {"owner": data["owner"] | {"deflated": "AAAA"}},
         {"owner": data["owner"] | {"deflated": "é"}},
         {"owner": data["owner"] | {"length": 1 << 40}},

@@ -177,7 +177,7 @@ def _load(path: Path) -> dict[str, Any]:
     """The fields of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         given = f"{path}: {getattr(error, 'strerror', None) or first_line(error)}"
         expected = f"a TOML file with name, bandwidth, memory, cache and [peak] ({PAGE})"
         line = "correct the line, or copy a file of src/regard/ledger/machines"

@@ -258,11 +258,19 @@ def _rank(value: Any, ranks: int) -> int:
 
 
 def _check(arrays: dict[str, np.ndarray], ranks: int, pages: int) -> None:
-    """Refused: arrays whose sizes are not those of so many ranks and pages."""
-    offsets = arrays["offsets"]
-    fit = all(len(arrays[name]) == pages for name in ("owner", "worker", "pairs")) and len(offsets) == ranks * ranks + 1
-    if not fit or offsets[-1] != len(arrays["pages"]):
+    """Refused: arrays of wrong sizes, ranks or pages that do not exist, and pages sent by a rank without them."""
+    owner, worker, offsets, sent = (arrays[name] for name in ("owner", "worker", "offsets", "pages"))
+    whole_sizes = len(owner) == len(worker) == len(arrays["pairs"]) == pages and len(offsets) == ranks * ranks + 1
+    if not whole_sizes or offsets[0] != 0 or offsets[-1] != len(sent) or (np.diff(offsets) < 0).any():
         raise _unreadable("arrays whose sizes contradict each other")
+    inside = [
+        (each >= 0).all() and (each < most).all() for each, most in ((owner, ranks), (worker, ranks), (sent, pages))
+    ]
+    if not all(inside) or (arrays["pairs"] < 0).any():
+        raise _unreadable("a rank or a page that does not exist")
+    source = np.repeat(np.arange(ranks * ranks) % ranks, np.diff(offsets))
+    if (owner[sent] != source).any():
+        raise _unreadable("a page that is sent by a rank that does not hold it")
 
 
 def _unreadable(given: str):
