@@ -6,6 +6,7 @@ import pytest
 
 from regard.learn.checking import check as checking
 from regard.learn.checking.check import Checker, checked
+from regard.learn.source import read_chapter
 from regard.sandbox.child import Child
 from tests.learn.chapter_files import SCORES, chapter
 from tests.support.processes import marked
@@ -16,12 +17,12 @@ BEGIN = "def scores(q, k):\n"
 
 # ruff: noqa: E501 (a table)
 
-# What a file holds; the kind of the problem; patterns of what is said, and of a detail, where there is one.
+# What a file holds, or only the lines of `scores`; the kind of the problem; patterns of what is said, and of a detail, where there is one.
 WRONG = {
-    "loops": (BEGIN + "    while True:\n        pass\n", "runs", "scores did not return in 1 s: does a loop never end"),
+    "loops": ("    while True:\n        pass\n", "runs", "scores did not return in 1 s: does a loop never end"),
     "loops-on-import": ("while True:\n    pass\n", "runs", "03_scores.py, when it is imported, did not return in 2 s"),
     "prints-gigabytes": (
-        BEGIN + "    while True:\n        print('x' * 1000)\n",
+        "    while True:\n        print('x' * 1000)\n",
         "runs",
         "the code prints more than 10 MiB",
         "line 3: print",
@@ -44,24 +45,24 @@ WRONG = {
         "the file cannot be run",
         "ModuleNotFoundError: No module named 'a_module_that_is_missing'",
     ),
-    "syntax": (BEGIN + "    return q @ (k.T\n", "runs", "this is not Python: '\\(' was never closed", "line 2: return q"),
+    "syntax": ("    return q @ (k.T\n", "runs", "this is not Python: '\\(' was never closed", "line 2: return q"),
     "empty": ("", "runs", "03_scores.py is empty: regard learn 3 shows how it begins"),
     "a-comment": ("# later\n", "runs", "there is no scores in 03_scores.py: it defines no function"),
-    "changes-inputs": (BEGIN + "    q *= 2\n" + RIGHT, "inputs", "scores changes its inputs", "q = \\[\\["),
+    "changes-inputs": ("    q *= 2\n" + RIGHT, "inputs", "scores changes its inputs", "q = \\[\\["),
     "counts-calls": (
         "calls = []\n" + BEGIN + "    calls.append(1)\n    return q @ k.T + len(calls)\n",
         "random",
         "something else when it is called again: does it draw random numbers, or keep values",
     ),
-    "none": (BEGIN + "    q @ k.T\n", "runs", "scores returns None: is there a `return`\\?"),
-    "a-string": (BEGIN + "    return 'right'\n", "shape", "the result is the text 'right' and must be an array"),
-    "an-object": (BEGIN + "    return object\n", "shape", "the result is an object of the type type and must be"),
-    "complex": (BEGIN + RIGHT[:-1] + " * 1j\n", "shape", "an object of the type array of complex128"),
-    "a-dict": (BEGIN + "    return {'scores': 1}\n", "shape", "the result is a dict"),
-    "a-ragged-list": (BEGIN + "    return [[1, 2], [3]]\n", "shape", "2 values of the shapes \\(2,\\), \\(1,\\)"),
-    "a-list-in-itself": (BEGIN + "    a = []\n    a.append(a)\n    return a\n", "raises", "raises an error", "Recursion"),
+    "none": ("    q @ k.T\n", "runs", "scores returns None: is there a `return`\\?"),
+    "a-string": ("    return 'right'\n", "shape", "the result is the text 'right' and must be an array"),
+    "an-object": ("    return object\n", "shape", "the result is an object of the type type and must be"),
+    "complex": (RIGHT[:-1] + " * 1j\n", "shape", "an object of the type array of complex128"),
+    "a-dict": ("    return {'scores': 1}\n", "shape", "the result is a dict"),
+    "a-ragged-list": ("    return [[1, 2], [3]]\n", "shape", "2 values of the shapes \\(2,\\), \\(1,\\)"),
+    "a-list-in-itself": ("    a = []\n    a.append(a)\n    return a\n", "raises", "raises an error", "Recursion"),
     "other-shape": (
-        BEGIN + "    return (q @ k.T).T[:0]\n",
+        "    return (q @ k.T).T[:0]\n",
         "shape",
         "the result has the shape \\(0, 1\\) and must have \\(1, 1\\): \\(rows, keys\\)",
     ),
@@ -85,7 +86,7 @@ WRONG = {
         "Strange, whose message cannot be read",
     ),
     "endless-words": (
-        BEGIN + "    raise ValueError('x' * 10**7)\n",
+        "    raise ValueError('x' * 10**7)\n",
         "raises",
         "raises an error",
         "ValueError: x{300} …",
@@ -97,13 +98,13 @@ WRONG = {
         "ValueError: cannot reshape.*\nline 3: np.reshape\\(q, 7\\)$",
     ),
     "rounded-on-the-way": (
-        BEGIN + "    return (q / 3).astype('float32') @ k.T * (3 / q.shape[-1] ** 0.5)\n",
+        "    return (q / 3).astype('float32') @ k.T * (3 / q.shape[-1] ** 0.5)\n",
         "value",
         "is not right",
         "they differ by up to \\de-0\\d: is something computed in float32",
     ),
     "recursion": (
-        BEGIN + "    return scores(q, k)\n",
+        "    return scores(q, k)\n",
         "raises",
         "scores\\(q, k\\) raises an error",
         "RecursionError: maximum recursion depth exceeded",
@@ -120,9 +121,9 @@ WRONG = {
     ),
     "not-a-function": ("scores = 3\n", "runs", "scores is not a function, but int"),
     "too-few-arguments": ("def scores(q):\n    return q\n", "raises", "scores\\(q, k\\) raises an error", "TypeError"),
-    "waits-for-a-person": (BEGIN + "    input()\n", "raises", "raises an error", "EOFError"),
-    "breaks-a-law": (BEGIN + "    return q @ k.T / 2**0.5 + 1\n", "law", "it must hold that twice the queries", "must be"),
-    "no-number": (BEGIN + "    return q @ k.T * float('nan')\n", "value", "scores\\(q, k\\) is not right", "returned +\\[\\[nan"),
+    "waits-for-a-person": ("    input()\n", "raises", "raises an error", "EOFError"),
+    "breaks-a-law": ("    return q @ k.T / 2**0.5 + 1\n", "law", "it must hold that twice the queries", "must be"),
+    "no-number": ("    return q @ k.T * float('nan')\n", "value", "scores\\(q, k\\) is not right", "returned +\\[\\[nan"),
 }  # fmt: skip
 
 RIGHT_FILES = {
@@ -158,17 +159,26 @@ def checker(tmp_path_factory):
 
 
 def written(folder, code):
+    """The learner's file; lines that are indented are those of `scores`."""
     path = folder / "03_scores.py"
-    path.write_bytes(code.encode() if isinstance(code, str) else code)
+    if isinstance(code, str):
+        code = (BEGIN * code.startswith("    ") + code).encode()
+    path.write_bytes(code)
     return path
 
 
+@pytest.fixture
+def check(tmp_path, checker):
+    """What finds the problem of a file with this code."""
+    return lambda code: checker.checked(written(tmp_path, code)).problem
+
+
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_said(name, tmp_path, checker):
+def test_what_is_wrong_is_said(name, tmp_path, check):
     """The kind, the sentence and a detail; no file is left behind."""
     code, kind, what, *details = WRONG[name]
 
-    problem = checker.checked(written(tmp_path, code)).problem
+    problem = check(code)
 
     assert problem is not None and problem.kind == kind, problem
     assert re.search(what, problem.what), problem
@@ -183,11 +193,9 @@ def test_what_is_right_passes(tmp_path, checker):
         assert [name for name, code in RIGHT_FILES.items() if own.checked(written(tmp_path, code)).problem] == []
 
 
-def test_lines_of_an_array_are_below_each_other(tmp_path, checker):
+def test_lines_of_an_array_are_below_each_other(check):
     """Inputs, and the two arrays that must be equal, which begin in lines of their own."""
-    code = BEGIN + "    return (q @ k.T / q.shape[-1] ** 0.5 + (len(q) > 1)) ** 1\n"
-
-    problem = checker.checked(written(tmp_path, code)).problem
+    problem = check("    return (q @ k.T / q.shape[-1] ** 0.5 + (len(q) > 1)) ** 1\n")
 
     assert problem is not None and problem.kind == "law"
     lines = "\n".join(problem.details).splitlines()
@@ -199,26 +207,24 @@ def test_lines_of_an_array_are_below_each_other(tmp_path, checker):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_a_file_in_another_encoding(encoding, tmp_path, checker):
+def test_a_file_in_another_encoding(encoding, check):
     """The encoding is named, and no line of the file is blamed; a file may name its encoding, as Python has it."""
     code = "# caf\xe9\n" + BEGIN + RIGHT
 
-    problem = checker.checked(written(tmp_path, code.encode(encoding))).problem
-    named = checker.checked(written(tmp_path, ("# -*- coding: latin-1 -*-\n" + code).encode("latin-1"))).problem
+    problem = check(code.encode(encoding))
 
     assert problem is not None and problem.kind == "runs"
     assert problem.what == "03_scores.py is not a text in UTF-8; save it with this encoding"
-    assert named is None
+    assert check(("# -*- coding: latin-1 -*-\n" + code).encode("latin-1")) is None
 
 
 @pytest.mark.parametrize(
     "returned", ["{}.astype('float32')", "[{}.astype('float32')][0]", "list({}.astype('float32'))"]
 )
-def test_a_result_of_32_bits_is_compared_as_one(returned, tmp_path, checker):
+def test_a_result_of_32_bits_is_compared_as_one(returned, check):
     """What float32 rounds is no mistake; a wrong result in float32 is still wrong, and its mistake is named."""
     for scale, mistakes in ((" / q.shape[-1] ** 0.5", None), ("", ("scale-missing",))):
-        code = BEGIN + "    return " + returned.format(f"(q @ k.T{scale})") + "\n"
-        problem = checker.checked(written(tmp_path, code)).problem
+        problem = check(f"    return {returned.format(f'(q @ k.T{scale})')}\n")
         assert (problem and problem.mistakes) == mistakes
 
 
@@ -251,18 +257,18 @@ def test_what_is_printed_is_shown(tmp_path, checker):
     assert right is None and 1000 < len("".join(printed)) <= 4000
 
 
-def test_the_smallest_case_is_shown(tmp_path, checker):
+def test_the_smallest_case_is_shown(check):
     """The first case that fails is small, and its numbers are the details."""
-    problem = checker.checked(written(tmp_path, BEGIN + "    return q @ k.T\n")).problem
+    problem = check("    return q @ k.T\n")
 
     assert problem is not None and problem.kind == "value" and problem.mistakes == ("scale-missing",)
     assert [line.split(" ")[0] for line in problem.details] == ["q", "k", "returned", "must"]
     assert problem.cause and problem.fix and problem.description
 
 
-def test_an_error_is_not_taken_for_another(tmp_path, checker):
+def test_an_error_is_not_taken_for_another(check):
     """A wrong answer that raises an error explains only code that does the same in all cases."""
-    keys = checker.checked(written(tmp_path, BEGIN + "    return np.dot(q, k) / q.shape[-1] ** 0.5\n")).problem
+    keys = check("    return np.dot(q, k) / q.shape[-1] ** 0.5\n")
 
     assert keys is not None and keys.mistakes == () and "NameError" in keys.details[-2]
 
@@ -273,3 +279,68 @@ def test_a_file_that_is_missing(tmp_path, checker):
     assert reason.what.endswith("the file does not exist")
     assert reason.fix == "regard learn 3 writes 03_other.py anew"
     assert refusal(checker.checked, tmp_path)
+
+
+TWICE = '''+++
+number = 1
+title = "Twice"
+minutes = 5
++++
+
+```toml exercise twice
+file = "twice"
+function = "twice"
+task = "Double x."
+hints = ["a", "b", "c"]
+```
+
+```python start twice
+def twice(x):
+    """x doubled."""
+```
+
+```python solution twice
+def twice(x):
+    return 2 * x
+```
+
+```python cases twice
+for x in CASES:
+    case(x=np.array([x]))
+```
+
+```python law twice
+"""numbers below 0 are doubled, too"""
+
+same(twice(np.array([-1.0])), np.array([-2.0]))
+```
+
+```python wrong twice absolute-value
+"""the sign is lost
+
+cause: abs
+fix: leave it out
+"""
+
+
+def twice(x):
+    return abs(2 * x)
+```
+'''
+OTHER = "def twice(x):\n    return 2 * x if x.min() >= 0 else 3 * x\n"
+ABSOLUTE = "def twice(x):\n    return x + x if x[0] > 0 else -2 * x\n"
+
+
+@pytest.mark.parametrize(
+    ("cases", "code", "kind", "mistakes"),
+    [("(1.0, 2.0)", OTHER, "law", ()), ("(1.0, -3.0)", ABSOLUTE, "law", ("absolute-value",))],
+)
+def test_a_mistake_is_named_if_a_case_shows_it(cases, code, kind, mistakes, tmp_path):
+    """A case below 0 does. The law alone finds other errors too. A name is never due to a wrong answer that is right in
+    all cases.
+    """
+    (tmp_path / "01-twice.md").write_text(TWICE.replace("CASES", cases))
+    read = read_chapter(tmp_path / "01-twice.md")
+    found = checked(read, read.exercises[0], written(tmp_path, code)).problem
+
+    assert (found.kind, found.mistakes, bool(found.cause)) == (kind, mistakes, bool(mistakes))

@@ -42,6 +42,7 @@ REFUSED = {
     "a --port 8000": "--port has no use",
     "a --check --open": "--open has no use",
     "--claim unheard-of": "--claim all lists them",
+    "--claim file": "nothing to check",
     "--check x.py": "not one of the course",
     f"--check {FILE}": "does not exist",
     "a 3 --show": "after a try",

@@ -1,15 +1,18 @@
 """Exercises in which a module is written: first cases can be computed by hand, problems say what is wrong."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch  # noqa: F401, without which all is skipped
 
-from regard.learn.checking.cases import plain
-from regard.learn.checking.grading import Grading
+from regard.learn.checking.grading import Grading, plain
 from regard.learn.checking.naming import explained
 from regard.learn.source import chapters
+from tests.support.command import done, regard
 
 WRITTEN = [chapter for chapter in chapters() if chapter.number in (7, 8)]  # later ones begin with a broken module
 MODULES = {each.name: each for chapter in WRITTEN for each in chapter.exercises if each.result and each.needs}
@@ -75,3 +78,20 @@ def test_what_forward_returns_is_said_in_words(exercise, old, new, what, tmp_pat
     _, found = failing(Grading(exercise), exercise.solution.replace(old, new), tmp_path)
 
     assert found.kind == "law" and re.search(what, "\n".join([found.what, *found.details]))
+
+
+@pytest.mark.slow
+def test_a_model_talks_and_its_card_is_checked(tmp_path, monkeypatch):
+    """The solutions train for a second; the lens sees their attention; a card that was changed is not right."""
+    monkeypatch.chdir(tmp_path)
+    block, attention = (chapters()[17].part(name) for name in ("block", "attention"))
+    forward = block.solution.partition("(self, x):\n")[2]
+    Path(block.file_name).write_text(block.start.replace('the same shape."""', f'x"""\n{forward}'))
+    Path(attention.file_name).write_text(attention.solution)
+    subprocess.run([sys.executable, block.file_name, "1"], check=True)
+
+    assert "2 attention calls" in done("look", "17_run")
+    card = Path("card.svg")
+    card.write_text(card.read_text().replace("x + self.W_o", "self.W_o"))
+    status, said, _ = regard("learn", "--claim", card)
+    assert status == 1 and "attention is right" in said and "Block: not yet" in said

@@ -12,8 +12,7 @@ import pytest
 
 from regard.laws.mistakes import CATALOG, of_name
 from regard.learn.checking import naming
-from regard.learn.checking.cases import agree
-from regard.learn.checking.grading import Grading
+from regard.learn.checking.grading import Grading, agree
 from regard.learn.checking.naming import computed, explained
 from regard.learn.checking.naming import result as naming_result
 from regard.learn.checking.problem import Problem

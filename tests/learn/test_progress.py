@@ -1,4 +1,6 @@
-"""Progress survives a killed process, two terminals at once, and damaged files."""
+"""The learner's folder: nothing of the learner's is overwritten, and progress survives a killed process, two terminals
+at once, and damaged files.
+"""
 
 import json
 import os
@@ -10,7 +12,8 @@ import time
 import pytest
 
 import regard as rg
-from regard.learn.folder import changing, read
+from regard.learn.folder import changing, put_aside, read, starts
+from regard.learn.source import chapters
 from tests.support.waiting import HANG
 
 COUNT = """
@@ -88,3 +91,18 @@ def test_a_chapter_is_forgotten_alone(tmp_path):
         progress.forget(1)
 
     assert [*progress.answers] == [*progress.exercises] == ["11/a"]
+
+
+def test_files_are_kept(tmp_path):
+    """A file is written once, and stays as the learner left it; a reset keeps it, also twice in the same second."""
+    chapter = chapters()[3]
+    kept, exercise = [], chapter.exercises[0]
+    for content in ("first", "second", "third"):
+        path = starts(tmp_path, exercise)
+        assert path.read_text() == exercise.start
+        path.write_text(content)
+        assert starts(tmp_path, exercise).read_text() == content
+        kept += put_aside(tmp_path, chapter)
+        assert not path.exists()
+
+    assert [path.read_text() for path in kept] == ["first", "second", "third"] and len(set(kept)) == 3

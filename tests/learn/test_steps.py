@@ -1,9 +1,12 @@
 """Steps of attention with a known mistake: each mistake applies to any shape, or does not, but raises no error."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from regard.laws.mistakes import CATALOG
+from regard.learn.checking.grading import shown
 from regard.learn.checking.naming import computed
 
 
@@ -22,3 +25,10 @@ def test_every_mistake_gives_an_array_or_none(step):
             applied += found is not None
             assert found is None or found.dtype.kind in "fb", mistake.name
     assert applied > 100
+
+
+@pytest.mark.parametrize("shape", [each for each in itertools.product((0, 1, 2), repeat=3) if 0 in each])
+def test_an_empty_array_shows_its_shape(shape):
+    """Brackets alone do not say which axis is empty."""
+    assert shown(np.zeros(shape)) == f"an empty array of the shape {shape}"
+    assert shown(np.zeros(0)) == "[]"

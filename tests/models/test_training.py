@@ -3,7 +3,9 @@
 import copy
 import json
 import math
+import resource
 import signal
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -363,3 +365,32 @@ def test_generate_refuses_what_it_cannot_write(tmp_path):
     checkpoint.save(tmp_path, VisionTransformer(VisionConfig(classes=2, **sizes)))
     refuses("not a language model")
     assert "no model in the folder" in refused("generate", str(tmp_path / "nowhere"), "x")
+
+
+@contextmanager
+def full(size: int = 0):
+    """Inside, no file of this process becomes longer than this; Python ignores the signal and gets the error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [0, 100, 5000])
+def test_a_disk_that_takes_no_more_bytes(begin, tmp_path, size):
+    """A new run that cannot be saved is refused, and training says which checkpoint is complete; no draft is left, and
+    all goes on afterwards.
+    """
+    wishes = {"steps": 4, "eval_every": 2}
+    with full(size), refusing("the checkpoint cannot be written"):
+        begin("first", **wishes)
+    steps = iter(begin(**wishes))
+    next(steps), next(steps)
+    with full(size), refusing(r"cannot be written[\s\S]*the checkpoint of step 2 is complete"):
+        list(steps)
+    steps.close()
+
+    assert list(tmp_path.rglob("*.part")) == []
+    assert [line["step"] for line in run.resume(tmp_path / "run", [], {})] == [3, 4]

@@ -47,7 +47,7 @@ def learn(
     show: Annotated[bool, flag("--show", "Show the solution, after a try; this is noted.")] = False,
     fast: Annotated[bool, flag("--fast", "For those who know: the files of all exercises of a chapter.")] = False,
     reset: Annotated[int | None, option("Begin a chapter anew; your files are moved to old/.")] = None,
-    claim: Annotated[str | None, option("Run the program of a claim; `all` lists them.")] = None,
+    claim: Annotated[str | None, option("Run the program of a claim, or check a card; `all` lists claims.")] = None,
     preview: Annotated[
         Path | None,
         typer.Option(
@@ -137,7 +137,10 @@ def learn(
     elif reset is not None:
         course.reset(reset)
     elif claim is not None:
-        course.claim(claim)
+        if not Path(claim).is_file():
+            course.claim(claim)
+        elif not course.card(Path(claim)):
+            raise typer.Exit(1)
     elif preview is not None:
         course.preview(preview)
     else:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ..common.errors import refuse
 from ..common.text.units import counted
+from .card import read_card
 from .chapter import Chapter, Exercise, files
+from .checking.check import checked
 from .folder import add_note, changing, place_in, predictions, put_aside, read, starts
 from .lesson import Lesson
 from .screen import Screen, Stopped
@@ -22,16 +24,15 @@ class Course(Lesson):
 
     def __init__(self, folder: Path, screen: Screen, own: Path | None = None):
         super().__init__(folder, chapters(own if own is not None else _noted(folder)), screen)
-        if own is not None and folder.exists():
-            self._note_own(own)
         self.own = own
+        if folder.exists():
+            self._note_own()
 
     def go_on(self, number: int | None = None) -> None:
         """Goes on where the learner stopped, or with a chapter."""
         if not self.folder.exists():
             self.screen.note(f"Your files will be in {self.folder}/. `regard learn` goes on where you stop.")
-            if self.own is not None:
-                self._note_own(self.own)
+            self._note_own()
         try:
             self.teach(number)
         except Stopped:
@@ -101,8 +102,7 @@ class Course(Lesson):
         from .pages.site import name_of
 
         page = "" if number is None else name_of(chapter_of(self.chapters, number))
-        if self.own is not None:
-            self._note_own(self.own)
+        self._note_own()
         server = CourseServer(self.folder, self.chapters, port=port)
         address = server.address + urllib.parse.quote(page)
         print(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}", flush=True)
@@ -133,6 +133,19 @@ class Course(Lesson):
         for path in moved:
             self.screen.note(f"kept as {path}")
         self.screen.right(f"Chapter {number} begins anew: {self.command}")
+
+    def card(self, path: Path) -> bool:
+        """Whether the files that a card holds are right: copies of them are checked."""
+        known, right = files(self.chapters), True
+        with tempfile.TemporaryDirectory() as folder:
+            for name, code in read_card(path, known).items():
+                chapter, exercise = known[name]
+                copy = Path(folder, name)
+                copy.write_text(code, encoding="utf-8")
+                found = checked(chapter, exercise, copy, copy.parent)
+                self.screen.checked(found, exercise)
+                right = right and found.problem is None
+        return right
 
     def claim(self, name: str) -> None:
         """Runs a claim by name; `all` lists them."""
@@ -167,10 +180,11 @@ class Course(Lesson):
             )
         self.screen.table(rows)
 
-    def _note_own(self, own: Path) -> None:
+    def _note_own(self) -> None:
         """Later commands find the teacher's chapters by themselves."""
-        with changing(self.folder) as progress:
-            progress.own = str(own.resolve())
+        if self.own is not None:
+            with changing(self.folder) as progress:
+                progress.own = str(self.own.resolve())
 
 
 def _noted(folder: Path) -> Path | None:

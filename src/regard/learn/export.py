@@ -30,7 +30,6 @@ def write_notebooks(folder: Path, chapters: Sequence[Chapter]) -> list[Path]:
     fix = "name another folder, or move these files: a notebook may hold your answers"
     _check_new(folder, paths, "the notebook exists", fix)
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         for path, chapter in zip(paths, chapters):
             path.write_text(json.dumps(notebook(chapter), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return paths
@@ -141,8 +140,7 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
             says = questions[part.name].ask if part.name in questions else ""
             code = f"{_comment(head + says)}\n{part.code.strip()}\n\n{_output(chapter, part)}"
             texts[own / f"{part.name}.py"] = code
-        with writing(folder):
-            own.mkdir(parents=True, exist_ok=True)
+        with writing(own):
             for path, text in texts.items():
                 path.write_text(text, encoding="utf-8")
         yield from texts

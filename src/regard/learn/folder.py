@@ -24,8 +24,9 @@ USUAL = Path("attention-course")  # the folder, if none is named
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Raises Refused where the system does not let a file or folder be written."""
+    """Makes a folder, to write into it inside. Raises Refused where the system does not let this be done."""
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         given, expected = f"{error.filename or folder}: {error.strerror}", "a folder in which you may write"
@@ -38,10 +39,12 @@ def starts(folder: Path, exercise: Exercise) -> Path:
 
 
 def _new(path: Path, text: str) -> Path:
-    with writing(path.parent), contextlib.suppress(FileExistsError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "x", encoding="utf-8") as file:  # x: an existing file is never opened
-            file.write(text)
+    with (
+        writing(path.parent),
+        contextlib.suppress(FileExistsError),
+        open(path, "x", encoding="utf-8") as file,  # x: an existing file is never opened
+    ):
+        file.write(text)
     return path
 
 
@@ -68,7 +71,6 @@ def add_note(folder: Path, text: str, place: str) -> Path:
     """Appends a learner's own question to `notes.md`, with the place in the course where it arose."""
     path = folder / "notes.md"
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         head = "" if path.exists() else "# Questions of my own\n"
         with open(path, "a", encoding="utf-8") as file:
             file.write(f"{head}\n## {text.strip()}\n\n{place}, {time.strftime('%Y-%m-%d')}\n")
@@ -191,14 +193,12 @@ def read(folder: Path) -> Progress:
 @contextlib.contextmanager
 def changing(folder: Path) -> Iterator[Progress]:
     """The progress, to be changed inside; written at the end as a whole, while no other process changes it."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / LOCK):
-            progress = read(folder)
-            yield progress
-            with replacing("learn", "progress:", folder / NAME) as draft:
-                draft.write_text(json.dumps(progress.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-                to_disk(draft)
+    with writing(folder), _locked(folder / LOCK):
+        progress = read(folder)
+        yield progress
+        with replacing("learn", "progress:", folder / NAME) as draft:
+            draft.write_text(json.dumps(progress.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            to_disk(draft)
 
 
 @contextlib.contextmanager

@@ -63,14 +63,14 @@ class Screen:
             self.console.print(Padding(Text(line, "cyan"), INDENT))
         self.console.print()
 
-    def note(self, text: str) -> None:
-        self.console.print(Text(text, "dim"), width=self.width)
+    def note(self, text: str, style: str = "dim") -> None:
+        self.console.print(Text(text, style), width=self.width)
 
     def right(self, text: str) -> None:
-        self.console.print(Text(text, "bold green"), width=self.width)
+        self.note(text, "bold green")
 
     def wrong(self, text: str) -> None:
-        self.console.print(Text(text, "bold yellow"), width=self.width)
+        self.note(text, "bold yellow")
 
     def checked(self, result: Checked, exercise: Exercise) -> None:
         """What came out of a check: the problem, how to see it by hand, and the likely cause."""

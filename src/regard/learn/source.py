@@ -229,8 +229,7 @@ def read_chapter(path: Path) -> Chapter:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         expected, fix = "a chapter: a Markdown file in UTF-8", "check the path"
-        given = str(error) if isinstance(error, OSError) else f"{path}: {error}"
-        raise refuse(WHERE, "the file cannot be read", given, expected, fix) from error
+        raise refuse(WHERE, "the file cannot be read", f"{path}: {error}", expected, fix) from error
     return _chapter(path, text)
 
 

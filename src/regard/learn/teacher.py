@@ -199,10 +199,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return ["/".join(each) for each in parts]
 
 
-COLUMNS = (
-    "learner", "chapter", "exercise", "result", "mistakes", "problem", "tries", "hints", "shown", "is_solution",
-    "questions_right", "questions_answered", "questions",
-)  # fmt: skip
+COLUMNS = ("learner", *Grade.__dataclass_fields__, "questions_right", "questions_answered", "questions")
 
 
 def of_chapters(learners: Sequence[Learner]) -> Iterator[tuple[int, list[list[str]]]]:

@@ -24,8 +24,7 @@ from ...laws.mistake import Mistake, apply
 from ...laws.mistakes import CATALOG, of_name
 from ...laws.observed import Observed
 from ..chapter import Exercise, WrongAnswer
-from .cases import agree
-from .grading import Failed, Grading
+from .grading import Failed, Grading, agree
 from .problem import Problem
 
 OBSERVING = 1.0  # seconds in which the cases are run that have not been run yet

@@ -211,7 +211,7 @@ class CourseServer(LocalServer):
     def __init__(self, folder: Path, chapters: Sequence[Chapter], *, port: int = 0):
         needs("learn --serve", "learn", *PACKAGES)
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            pass
         folder = folder.resolve()
         programs, checks = Programs(), Checks(folder, chapters)
 

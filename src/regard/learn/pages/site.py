@@ -100,7 +100,6 @@ def write_site(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     for chapter, found in zip(chapters, results):
         texts[name_of(chapter)] = chapter_page(chapter, chapters, found)
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     yield from (folder / name for name in texts)
