@@ -136,7 +136,7 @@ class Lesson:
         self.screen.note(f"{go_on}\n{self.command} {chapter.number}: deeper, {sum(chapter.minutes[1:])} minutes")
         if not self.screen.interactive:
             return False
-        deeper = "d" in self.screen.answer("Enter goes on, d and Enter goes deeper, Ctrl-C stops")
+        deeper = "d" in self.screen.answer("Press Enter to continue, d and Enter to go deeper, Ctrl-C to stop")
         if not deeper:
             self.teach(following.number)
         return deeper
