@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from regard.common.text.characters import characters, clipped, fitting
 from regard.common.text.units import counted
 from regard.lens import Axis
-from regard.lens.runs.labels import named, visible
+from regard.lens.runs.axis import named
+from regard.lens.runs.labels import visible
 
 # Each is one character to a reader.
 WHOLE = [

@@ -1,11 +1,17 @@
-"""Weights for BertViz and CircuitsVis: what these viewers take is what transformers returns."""
+"""The weights of a run as an array, as a frame, and for BertViz and CircuitsVis: they are what transformers returns."""
+
+import dataclasses
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 import regard as rg
+from regard.lens import Axis, Call
 from regard.lens.look import of_weights
 from regard.torch.hf.tiny_models import tiny_model
+from tests.support.engines import normal
 from tests.support.refusals import refusing
 
 
@@ -17,6 +23,7 @@ def test_they_take_what_transformers_returns():
     run = rg.look(model, inputs=inputs)
     with torch.no_grad():
         attentions = model(**inputs, output_attentions=True).attentions
+    np.testing.assert_allclose(run.weights(), np.concatenate(attentions), atol=1e-5)
     given, layer = run.to_bertviz(), run.to_circuitsvis(1)
     assert given.keys() == {"attention", "tokens"} and [*map(type, given["tokens"])] == [str] * 11
     torch.testing.assert_close(given["attention"], list(attentions), atol=1e-5, rtol=1e-5)
@@ -52,3 +59,41 @@ def test_what_other_viewers_cannot_show_is_refused(monkeypatch):
     ):
         with refusing(said):
             run.to_bertviz()
+
+
+def test_words_are_positions():
+    """The word, in any case, with the space before it, or of several tokens; a list of words and numbers. What is not
+    one place is refused with all places.
+    """
+    q, k = normal(2, 2, 5, 8)
+    words = ["The", " animal", " it", " trans", "former"]
+    run = rg.look(q, k=k, tokens=words)
+    (call,), exact = run.calls, run.weights()
+    np.testing.assert_array_equal(call.weights("IT", ["animal", 0, "transformer"], 1), exact[0][1:, [2], [[1, 0, 4]]])
+    np.testing.assert_array_equal(run.weights(keys="the"), exact[..., :1])
+    twice = dataclasses.replace(run, axes={"keys": Axis.of(["it", *words[1:]])})
+    with refusing("several such tokens.*'it' at 0, 2.*pass one of the positions: 0, 2"):
+        twice.calls[0].weights("it")
+    with refusing("no such token.*'dog'"):
+        call.scores(keys="dog")
+
+
+def test_frames_and_files(tmp_path, monkeypatch):
+    """A row for each allowed pair, with its tokens; without pandas the fix is named. Layers that differ are no array.
+    In a notebook, a call shows itself with the tokens of its run.
+    """
+    q, k = normal(2, 2, 3, 8)
+    run = rg.look(q, k=k, mask=rg.causal(), tokens=["zebra", "b", "c"])
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
+    columns, (call,) = run.to_pandas(), run.calls
+    assert [*columns["query_token"][:3], *columns["key_token"][3:6]] == ["zebra", "b", "b", "zebra", "b", "c"]
+    np.testing.assert_array_equal(columns["weight"], call.weights()[call.allowed()])
+    run.to_npz(tmp_path / "run.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "run.npz")["weights"], run.weights(), rtol=1e-6)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with refusing("pandas is not installed.*pip install pandas"):
+        run.to_pandas()
+    with refusing("layers of different sizes.*call by call"):
+        of_weights([np.full((heads, 4, 4), 0.25) for heads in (2, 3)]).weights()
+    bare = Call("mine", 0, "rows", "keys", call.lse, call.q, call.k)
+    assert "zebra" in call._repr_html_() and "mine" in bare._repr_html_()

@@ -19,7 +19,7 @@ from .runs.call import Call, Overview
 from .runs.detectors import token
 from .runs.run import Run, Step
 from .viewer import page
-from .viewer.html import frame_of
+from .viewer.html import frame_of, frame_of_call
 
 __all__ = [
     "Axis",
@@ -38,5 +38,6 @@ __all__ = [
 ]
 
 Run._repr_html_ = frame_of  # set here, so that `runs` does not import the viewer
+Call._repr_html_ = frame_of_call
 
 belong(__name__)

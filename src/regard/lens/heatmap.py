@@ -22,9 +22,10 @@ from ..common.text.keywords import known_keywords
 from ..common.text.units import counted
 from ..language.added_masks import how_to_pass
 from ..language.masks import dense
+from .runs.axis import named
 from .runs.call import Call
 from .runs.codes import LEAK, MASKED, NAN, OUT, ZERO, encode
-from .runs.labels import named, visible, words
+from .runs.labels import visible, words
 from .runs.run import Run
 from .runs.tiles import region
 

@@ -14,10 +14,10 @@ from rich.text import Text
 from ..common.text.characters import fitting
 from ..common.text.units import counted
 from .detection import KINDS, Collected, HeadScore, HeadScores
-from .runs.axis import Axis
+from .runs.axis import Axis, named
 from .runs.call import Call
 from .runs.detectors import ROWS
-from .runs.labels import named, visible, words
+from .runs.labels import visible, words
 from .runs.run import Run
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from ...common.module_settings import is_transformers_model
 from ...observe.observer import arguments
 from ...torch.hf.load_model import Opened, opened
 from ..recording.inputs import given_inputs, given_text
-from ..runs.axis import Axis
+from ..runs.axis import Axis, named
 from ..runs.first_view import position_of
-from ..runs.labels import named
 
 SHOWN, LEAST = 8, 0.0001  # tokens of a difference, and the least movement of an output
 LOSS, LOGIT, KL, COSINE = "loss", "logit", "kl", "cosine"

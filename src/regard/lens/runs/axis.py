@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ import numpy as np
 from ...common.errors import Reason, Refused
 from ...common.text.units import counted
 from ...language.expr import Table, frozen_table
+from .labels import visible
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,30 @@ class Axis:
         known = np.unique(self.tokens, return_inverse=True)[1] if self.ids is None else self.ids
         return frozen_table(np.asarray(known, np.int64), "token")
 
+    def positions(self, word: str) -> list[int]:
+        """The positions of a word, in any case: of the tokens that are it, or of the last token of each occurrence of a
+        word of several tokens.
+
+        Args:
+            word: the text of a token, or a word of the text.
+
+        Returns:
+            The positions, in order.
+
+        Examples:
+            >>> from regard.lens import Axis
+            >>> axis = Axis.of(["It", " is", " it", " trans", "former"])
+            >>> axis.positions("it"), axis.positions("transformer")
+            ([0, 2], [4])
+        """
+        word, characters = word.strip().casefold(), dict(self.unknown)
+        spelled = [visible(characters.get(i, part)).casefold() for i, part in enumerate(self.tokens)]
+        if found := [i for i, part in enumerate(spelled) if part == word]:
+            return found
+        ends = np.cumsum([len(part) for part in self.tokens])
+        whole = re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", "".join(self.tokens), re.IGNORECASE)
+        return [int(np.searchsorted(ends, each.end())) for each in whole] if word else []
+
     def number_of(self, word: str) -> int:
         """The number of a token in `token`, by its text with or without a space before it; -1 if no position has it."""
         known = dict(zip(self.tokens, self.token.array.tolist(), strict=True))
@@ -160,3 +186,15 @@ class Axis:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+def named(axis: Axis, position: int, edge: str = "") -> str:
+    """The token at a position as visible text. If the vocabulary lacks it: its characters, and what the model saw.
+
+    >>> from regard.lens import Axis
+    >>> named(Axis("text", ("a", " [UNK]"), (False, False), unknown=((1, "𓀀"),)), 1)
+    '𓀀 ([UNK])'
+    """
+    characters = dict(axis.unknown).get(position)
+    shown = visible(axis.tokens[position], edge)
+    return shown if characters is None else f"{visible(characters)} ({visible(axis.tokens[position])})"

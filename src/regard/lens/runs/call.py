@@ -6,9 +6,9 @@ p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,12 +21,13 @@ from ...language.analysis import evaluate, substituted
 from ...language.expr import Expr, head, key, query
 from ...language.measures import Mass, Measure
 from ...language.tree.interning import walk
+from .axis import Axis
 from .detectors import means, reads_token
 from .projections import LayerProjections
 
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
 
-Part = slice | Sequence[int] | np.ndarray | int | None
+Part = slice | Sequence[int | str] | np.ndarray | int | str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,9 @@ class Call:
     overview: Overview | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    axes: ClassVar[tuple[Axis, Axis] | None] = None  # of the rows and of the keys; a run tells them to its calls
+    _repr_html_: ClassVar[Callable[[Call], str]]  # the HTML that notebooks show; regard.lens sets it
+
     def __repr__(self) -> str:
         kept = "weights" if self.given is not None else f"{self.shape[0]} heads over {self.groups}"
         return f"<Call {self.name!r}: {self.shape[1]} {self.queries} × {self.shape[2]} {self.keys}, {kept}>"
@@ -166,7 +170,7 @@ class Call:
         """The weights of some heads, rows and keys, computed in float64 from q, k and lse.
 
         Args:
-            rows: query rows: a slice, an index, or several indices; None is all.
+            rows: query rows: a slice, an index or a word of the text, or several of these; None is all.
             keys: key positions, likewise.
             heads: heads, likewise.
 
@@ -175,7 +179,7 @@ class Call:
             has NaN.
 
         Raises:
-            Refused: positions outside the matrix.
+            Refused: positions outside the matrix, and words that occur not once.
 
         Examples:
             >>> import numpy as np, regard as rg
@@ -183,7 +187,7 @@ class Call:
             >>> call.weights(rows=[1], heads=0)
             array([[[0.5, 0.5, 0. ]]])
         """
-        h, i, j = places(self.shape, heads, rows, keys)
+        h, i, j = self._places(rows, keys, heads)
         if self.given is not None:
             return np.asarray(self.given[np.ix_(h, i, j)], np.float64)
         scores, below = self._scored(h, i, j), np.asarray(self.lse[np.ix_(h, i)], np.float64)[:, :, None]
@@ -209,7 +213,7 @@ class Call:
         others[h, i, j] = (Σ p[h, :, j] − p[h, i, j]) / (rows that may attend to j, without i)
 
         Args:
-            rows: query rows: a slice, an index, or several indices; None is all.
+            rows: query rows: a slice, an index or a word of the text, or several of these; None is all.
             keys: key positions, likewise.
             heads: heads, likewise.
 
@@ -217,7 +221,7 @@ class Call:
             (heads, rows, keys) float64; NaN where no other row may attend to the key.
 
         Raises:
-            Refused: positions outside the matrix.
+            Refused: positions outside the matrix, and words that occur not once.
 
         Examples:
             >>> import numpy as np, regard as rg
@@ -225,7 +229,7 @@ class Call:
             >>> call.weights(rows=1).round(2), call.others(rows=1).round(2)
             (array([[[0.5, 0.5, 0. ]]]), array([[[0.67, 0.33, 0.33]]]))
         """
-        h, i, j = places(self.shape, heads, rows, keys)
+        h, i, j = self._places(rows, keys, heads)
         received = self.weights(heads=h, keys=j).sum(1) if self.received is None else self.received[np.ix_(h, j)]
         own, free = self.weights(i, j, h), self._allowed(h, i, j)
         count = self.readers[np.ix_(h, j)][:, None, :] - free
@@ -270,7 +274,7 @@ class Call:
         """The scores before mask and softmax: `logits` after the score rule.
 
         Args:
-            rows: query rows: a slice, an index, or several indices; None is all.
+            rows: query rows: a slice, an index or a word of the text, or several of these; None is all.
             keys: key positions, likewise.
             heads: heads, likewise.
 
@@ -278,7 +282,7 @@ class Call:
             (heads, rows, keys) float64.
 
         Raises:
-            Refused: positions outside the matrix, and a call with given weights.
+            Refused: positions outside the matrix, words that occur not once, and a call with given weights.
 
         Examples:
             >>> import numpy as np, regard as rg
@@ -288,13 +292,13 @@ class Call:
         """
         if self.given is not None:
             raise self._only_weights("scores")
-        return self._scored(*places(self.shape, heads, rows, keys))
+        return self._scored(*self._places(rows, keys, heads))
 
     def logits(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """scale · q·k, before the score rule.
 
         Args:
-            rows: query rows: a slice, an index, or several indices; None is all.
+            rows: query rows: a slice, an index or a word of the text, or several of these; None is all.
             keys: key positions, likewise.
             heads: heads, likewise.
 
@@ -302,7 +306,7 @@ class Call:
             (heads, rows, keys) float64.
 
         Raises:
-            Refused: positions outside the matrix, and a call with given weights.
+            Refused: positions outside the matrix, words that occur not once, and a call with given weights.
 
         Examples:
             >>> import numpy as np, regard as rg
@@ -312,13 +316,13 @@ class Call:
         """
         if self.given is not None:
             raise self._only_weights("logits")
-        return self._logits(*places(self.shape, heads, rows, keys))
+        return self._logits(*self._places(rows, keys, heads))
 
     def allowed(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """Where the mask allows rows to attend.
 
         Args:
-            rows: query rows: a slice, an index, or several indices; None is all.
+            rows: query rows: a slice, an index or a word of the text, or several of these; None is all.
             keys: key positions, likewise.
             heads: heads, likewise.
 
@@ -326,7 +330,7 @@ class Call:
             (heads, rows, keys) booleans.
 
         Raises:
-            Refused: positions outside the matrix.
+            Refused: positions outside the matrix, and words that occur not once.
 
         Examples:
             >>> import numpy as np, regard as rg
@@ -334,7 +338,20 @@ class Call:
             >>> call.allowed(rows=0)
             array([[[ True, False]]])
         """
-        return self._allowed(*places(self.shape, heads, rows, keys))
+        return self._allowed(*self._places(rows, keys, heads))
+
+    def _places(self, rows: Part, keys: Part, heads: Part) -> list[np.ndarray]:
+        """The heads, rows and keys of a part as positions; see `places`."""
+        axes = self.axes or (None, None)
+        return places(self.shape, heads, *(_numbered(part, of) for part, of in zip((rows, keys), axes, strict=True)))
+
+    def along(self, rows: Axis, keys: Axis) -> Call:
+        """The call with the tokens of its rows and keys, so that parts may be words."""
+        if self.axes == (rows, keys):
+            return self
+        call = self if self.axes is None else replace(self)
+        object.__setattr__(call, "axes", (rows, keys))
+        return call
 
     def _only_weights(self, where: str) -> Refused:
         what, expected = "only the weights of this call are known", "a call with q and k"
@@ -374,7 +391,24 @@ def rules_of(call: Call) -> dict[str, Any]:
     return {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
 
 
-def places(shape: tuple[int, int, int], heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
+def _numbered(part: Part, axis: Axis | None) -> Part:
+    """A part with positions in the place of words. Refused: words that occur not once."""
+    if not isinstance(part, str):
+        words = isinstance(part, Sequence) and any(isinstance(each, str) for each in part)
+        return [_numbered(each, axis) for each in part] if words else part  # type: ignore[misc, union-attr]
+    if axis is None:
+        raise refuse("weights", "a word in a call of no run", repr(part), "positions", "pass its number")
+    found = axis.positions(part)
+    if len(found) == 1:
+        return found[0]
+    places = ", ".join(map(str, found[:20]))
+    what, given = ("several such tokens", f"{part!r} at {places}") if found else ("no such token", repr(part))
+    expected = f"a word that the {axis.name!r} axis has once, or positions"
+    fix = f"pass one of the positions: {places}" if found else "check the spelling"
+    raise refuse("weights", what, given, expected, fix)
+
+
+def places(shape: tuple[int, int, int], heads: Any, rows: Any, keys: Any) -> list[np.ndarray]:
     """The heads, rows and keys of a part as positions; shape: (H, Q, K). Refused: positions outside the matrix."""
     found = []
     for name, part, count in zip(("heads", "rows", "keys"), (heads, rows, keys), shape, strict=True):

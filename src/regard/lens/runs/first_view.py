@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -11,10 +10,9 @@ import numpy as np
 
 from ...common.errors import refuse
 from ...common.text.units import counted
-from .axis import Axis
+from .axis import Axis, named
 from .call import Call
 from .figures import with_figures
-from .labels import named, visible
 from .run import Run
 
 TIMES = 2  # how much more weight than in the other rows, and than with equal weights
@@ -210,13 +208,8 @@ def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
 
 
 def position_of(axis: Axis, token: str) -> int | None:
-    """The position: a number, else the first token of that spelling, else the end of a word of several tokens."""
-    word = token.strip().casefold()
-    if word.isascii() and word.isdecimal() and int(word) < len(axis):
-        return int(word)
-    characters = {i: visible(each).casefold() for i, each in axis.unknown}
-    spelled = [characters.get(i, visible(part).casefold()) for i, part in enumerate(axis.tokens)]
-    if word in spelled:
-        return spelled.index(word)
-    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", "".join(axis.tokens), re.IGNORECASE) if word else None
-    return int(np.searchsorted(np.cumsum([len(part) for part in axis.tokens]), found.end())) if found else None
+    """The position: a number, else the first one of the word."""
+    number = token.strip()
+    if number.isascii() and number.isdecimal() and int(number) < len(axis):
+        return int(number)
+    return next(iter(axis.positions(token)), None)

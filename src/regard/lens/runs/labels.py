@@ -5,12 +5,8 @@ or the terminal.
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
 
 from ...common.text.characters import joins
-
-if TYPE_CHECKING:
-    from .axis import Axis
 
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Categories without a visible glyph: control, format (joiners, directions), separator, surrogate, private use and
@@ -57,18 +53,6 @@ def words(text: str) -> str:
     'a  b⟨U+202E⟩'
     """
     return " ".join(visible(word) if word else "" for word in text.split(" "))
-
-
-def named(axis: Axis, position: int, edge: str = "") -> str:
-    """The token at a position as visible text. If the vocabulary lacks it: its characters, and what the model saw.
-
-    >>> from regard.lens import Axis
-    >>> named(Axis("text", ("a", " [UNK]"), (False, False), unknown=((1, "𓀀"),)), 1)
-    '𓀀 ([UNK])'
-    """
-    characters = dict(axis.unknown).get(position)
-    shown = visible(axis.tokens[position], edge)
-    return shown if characters is None else f"{visible(characters)} ({visible(axis.tokens[position])})"
 
 
 def _shown(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from ...common.errors import Reason, Refused, refuse
 from ...common.text.units import counted
 from .axis import Axis
-from .call import Call
+from .call import Call, Part
 from .effects import Effects
 
 
@@ -72,6 +73,9 @@ class Run:
     def __post_init__(self) -> None:
         if reasons := list(self._faults()):
             raise Refused("Run", reasons)
+        axes = self.axes
+        calls = tuple(call.along(axes[call.queries], axes[call.keys]) for call in self.calls)
+        object.__setattr__(self, "calls", calls)
 
     def _faults(self) -> Iterator[Reason]:
         if not self.calls:
@@ -186,6 +190,76 @@ class Run:
         facts = {name: value for name, value in self.facts.items() if name not in ("folder", "made")}
         return replace(self, calls=new, facts={**facts, "changed": said})
 
+    def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
+        """The weights of all layers as one array: `Call.weights` of every call, one after another.
+
+        Args:
+            rows: query rows: a slice, an index or a word of the text, or several of these; None is all.
+            keys: key positions, likewise.
+            heads: heads, likewise.
+
+        Returns:
+            (layers, heads, rows, keys) float64; an index keeps its axis, of length 1.
+
+        Raises:
+            Refused: listing every problem: calls of different sizes or between different tokens, more than 100 million
+                weights, positions outside the matrix, and words that occur not once.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> run = rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8)), mask=rg.causal(), tokens=["a", "cat", "sat"])
+            >>> run.weights("cat", "a")
+            array([[[[0.5]],
+            <BLANKLINE>
+                    [[0.5]]]])
+        """
+        return np.stack(_weights("Run.weights", self.calls, rows, keys, heads))
+
+    def to_pandas(self) -> Any:
+        """The weights as a pandas DataFrame, with a row for each pair that the masks allow.
+
+        Returns:
+            The frame, with the columns call, layer, head, query, key (positions), query_token, key_token and weight.
+
+        Raises:
+            Refused: without pandas, and more than 100 million weights.
+        """
+        try:
+            pandas: Any = importlib.import_module("pandas")
+        except ImportError:
+            fix = "pip install pandas, or run.weights() for an array"
+            raise refuse("to_pandas", "pandas is not installed", "no package pandas", "pandas", fix) from None
+        parts = []
+        for call, p in zip(self.calls, _weights("to_pandas", self.calls, alike=False), strict=True):
+            head, i, j = at = np.nonzero(call.allowed())
+            queries, keys = (np.array(self.axes[name].tokens, object) for name in (call.queries, call.keys))
+            of = {"call": call.name, "layer": call.layer}
+            known = {name: np.full(len(i), value, object) for name, value in of.items()}
+            positions = {"head": head, "query": i, "key": j}
+            parts.append({**known, **positions, "query_token": queries[i], "key_token": keys[j], "weight": p[at]})
+        return pandas.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def to_npz(self, path: Any) -> None:
+        """Writes the weights of all layers into a NumPy archive.
+
+        Args:
+            path: the file. It has `weights` (layers, heads, rows, keys) float32, `layers`, the names of the calls, and
+                `queries` and `keys`, the tokens.
+
+        Raises:
+            Refused: what `weights` refuses.
+
+        Examples:
+            >>> import io, numpy as np, regard as rg
+            >>> rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8))).to_npz(file := io.BytesIO())
+            >>> np.load(io.BytesIO(file.getvalue()))["weights"].shape
+            (1, 2, 3, 3)
+        """
+        weights, call = self.weights().astype(np.float32), self.calls[0]
+        queries, keys = (np.array(self.axes[name].tokens) for name in (call.queries, call.keys))
+        layers = np.array([each.name for each in self.calls])
+        np.savez_compressed(path, weights=weights, layers=layers, queries=queries, keys=keys)
+
     def to_bertviz(self) -> dict[str, Any]:
         """The arguments of `bertviz.head_view` and `bertviz.model_view`: `head_view(**run.to_bertviz())`.
 
@@ -215,7 +289,7 @@ class Run:
 
         def layers(queries: str, keys: str) -> list[Any]:
             calls = [call for call in self.calls if call.keys == keys and call.aligned == (queries == keys)]
-            return [torch.from_numpy(weights[None]) for weights in _weights("to_bertviz", calls)]
+            return [torch.from_numpy(weights[None]) for weights in _squares("to_bertviz", calls)]
 
         crossed = {(call.queries, call.keys) for call in self.calls if not call.aligned}
         if not crossed and len({call.keys for call in self.calls}) == 1:
@@ -262,7 +336,7 @@ class Run:
             given, expected = f"{chosen.name}: {chosen.queries} → {chosen.keys}", "a call within one text"
             fix = "choose another call: [(call.queries, call.keys) for call in run.calls] lists them"
             raise refuse("to_circuitsvis", "rows and keys are different tokens", given, expected, fix)
-        (weights,) = _weights("to_circuitsvis", [chosen])
+        (weights,) = _squares("to_circuitsvis", [chosen])
         layer = chosen.name if chosen.layer is None else chosen.layer
         return {
             "attention": weights,
@@ -326,25 +400,30 @@ class Run:
         return save(self, folder, overwrite=overwrite, limit=limit)
 
 
-MOST = 100_000_000  # weights: the viewers write all of them into a page
+MOST = 100_000_000  # weights that are computed at a time, or that viewers write into a page
 
 
-def _weights(where: str, calls: Sequence[Call]) -> list[np.ndarray]:
-    """The weights of each call, (H, Q, K) float32."""
+def _weights(where: str, calls: Sequence[Call], *part: Part, alike: bool = True) -> list[np.ndarray]:
+    """A part of the weights of each call. alike: whether the calls have to be of one size, between the same tokens."""
     count = sum(int(np.prod(call.shape)) for call in calls)
     reasons = []
-    if count > MOST:
-        fix = "record fewer layers (layers=), or a shorter text"
-        given, expected = f"{count:,} weights", f"at most {MOST:,}, because the viewer writes all of them into a page"
-        reasons.append(Reason("too many weights", given, expected, fix))
+    if count > MOST and not any(each is not None for each in part):
+        fix = "choose rows, keys or heads; record fewer layers (layers=); or a shorter text"
+        reasons.append(Reason("too many weights", f"{count:,} weights", f"at most {MOST:,}", fix))
+    kinds = {f"{call.queries} → {call.keys} {call.shape}": call.name for call in calls}
+    if alike and len(kinds) > 1:
+        given = ", ".join(f"{kind} in {name}" for kind, name in kinds.items())
+        fix = "record one kind of layer (layers=), or compute them call by call: run.calls[0].weights()"
+        reasons.append(Reason("layers of different sizes", given[:300], "the same tokens and (H, Q, K)", fix))
+    if reasons:
+        raise Refused(where, reasons)
+    return [call.weights(*part) for call in calls]
+
+
+def _squares(where: str, calls: Sequence[Call]) -> list[np.ndarray]:
+    """The weights of each call, (H, K, K) float32. Refused: calls without a row for every key."""
     if partial := [call for call in calls if call.aligned and call.shape[1] != call.shape[2]]:
         given = f"{partial[0].name}: {partial[0].shape[1]} rows over {partial[0].shape[2]} keys"
         expected, fix = "a row for every token", "record the whole text, without a cache"
-        reasons.append(Reason("rows are missing", given, expected, fix))
-    if len({call.shape for call in calls}) > 1:
-        given = ", ".join(sorted({str(call.shape) for call in calls}))
-        fix = "record one kind of layer (layers=)"
-        reasons.append(Reason("layers of different sizes", given, "the same (H, Q, K)", fix))
-    if reasons:
-        raise Refused(where, reasons)
-    return [call.weights().astype(np.float32) for call in calls]
+        raise refuse(where, "rows are missing", given, expected, fix)
+    return [weights.astype(np.float32) for weights in _weights(where, calls)]

@@ -19,7 +19,10 @@ from ...common.text.units import counted
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..heatmap import ramp
+from ..runs.axis import Axis
+from ..runs.call import Call
 from ..runs.codes import ERROR, packed
+from ..runs.figures import with_figures
 from ..runs.first_view import choose
 from ..runs.labels import visible, words
 from ..runs.run import Run
@@ -125,6 +128,14 @@ def frame_of(run: Run) -> str:
         f'width="100%" height="{HEIGHT}" '
         f'style="border: 0; border-radius: 8px" srcdoc="{html.escape(page(run))}"></iframe>'
     )
+
+
+def frame_of_call(call: Call) -> str:
+    """What a notebook shows of a call: the page of a run that has only this call."""
+    _, Q, K = call.shape
+    rows, keys = call.axes or (Axis.of(Q, name=call.queries), Axis.of(K, name=call.keys))
+    measured = call if call.rows.keys() >= FIGURES else with_figures(call, keys.special)
+    return frame_of(Run(call.name, "", {call.queries: rows, call.keys: keys}, (measured,)))
 
 
 def policy(served: bool) -> str:

@@ -13,9 +13,9 @@ from ...common.files.strict_json import wrong
 from ...language.expr import key, query
 from ...language.masks import causal, window
 from ..open_model import OpenModel
+from ..runs.axis import named
 from ..runs.changed import RECORDED
 from ..runs.first_view import choose
-from ..runs.labels import named
 from ..runs.run import Run
 from .queries import about, calls_of, plain
 from .routes import ROUTES, HeldRuns, Responder, index
