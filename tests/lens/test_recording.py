@@ -365,7 +365,7 @@ def test_a_model_that_stops_is_refused():
 @pytest.mark.parametrize(("instead", "said"), [(None, "NaN"), (0.0, "0"), (0.5, "something else")])
 def test_rows_that_attend_nothing_are_told(instead, said):
     """What a module gives for rows that may attend nothing is noted: 0, NaN, or something else. (An average:
-    test_embed.)
+    test_html.)
     """
 
     def attend(x):

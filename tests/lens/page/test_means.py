@@ -12,7 +12,7 @@ from regard.lens.viewer import embed, page
 from regard.lens.viewer.routes import HeadMean
 from regard.lens.viewer.server import Server
 from tests.lens.page.colors import distance, logarithmic
-from tests.lens.test_head_mean import INVALID
+from tests.lens.test_server import INVALID
 from tests.support.browser import Opened, example, share, spoiled
 from tests.support.page_map import Map
 

@@ -115,7 +115,8 @@ def blocks(number: int, run: Run, first: int) -> Iterator[tuple[str, str]]:
                         masks[one] = f"mask-{number}-{len(masks)}"
                         yield masks[one], packed(one)
                 header["masks"] = [masks[one] for one in bits]
-        yield f"overview-{number}-{at}", packed(frame({}, codes=coded(call, overview(call, THUMBNAIL))))
+        if vectors or max(call.shape[1:]) > THUMBNAIL:  # otherwise a thumbnail has the codes of the head itself
+            yield f"overview-{number}-{at}", packed(frame({}, codes=coded(call, overview(call, THUMBNAIL))))
         yield (
             f"tracks-{number}-{at}",
             packed(frame({}, **{name: _short(part, FIGURE) for name, part in along_axes(call).items()})),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import html
+import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from ...common.errors import refuse
 from ...common.text.characters import clipped
 from ...common.text.units import counted
 from ...common.web import visuals
-from ...common.web.html_page import filled, hashed, json_for_html, stripped
+from ...common.web.html_page import filled, hashed, stripped
 from ..heatmap import ramp
 from ..runs.axis import Axis
 from ..runs.call import Call
@@ -101,7 +102,8 @@ def page(
         "above": sections("above"),
         "main": sections("main"),
         "below": sections("below"),
-        "style": _style(),
+        "style": stripped(_part("page.css")),
+        "views": packed("\n".join(stripped(_part(f"views/{view.name}.css")) for view in VIEWS).encode()),
         "script": packed(_script().encode()),
         "opener": _part("opener.js"),
         "data": "\n".join(_blocks(data, () if served else runs)),
@@ -143,7 +145,7 @@ def policy(served: bool) -> str:
     server = "'self'" if served else "'none'"
     scripts = f"{hashed(_part('opener.js'))} {hashed(_script())}"
     return (
-        f"default-src 'none'; script-src {scripts}; style-src {hashed(_style())}; "
+        f"default-src 'none'; script-src {scripts}; style-src {hashed(stripped(_part('page.css')))}; "
         f"img-src data: blob:; connect-src {server}; base-uri 'none'; form-action 'none'"
     )
 
@@ -156,7 +158,7 @@ def _blocks(data, runs: Sequence[Run]):
         made = queries.kept(run.calls[start["call"]], start) if any(embed.walked(run, start["call"])) else None
         if made is not None:
             yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{packed(made)}</script>'
-    yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
+    yield f'<script type="text/plain" id="data">{packed(json.dumps(data, allow_nan=False).encode())}</script>'
 
 
 def _within(run: Run, start: dict[str, Any]) -> dict[str, int]:
@@ -203,10 +205,6 @@ def _title(run: Run) -> str:
     """What the tab of a browser shows: the model, and how the text begins."""
     text = clipped(words(" ".join(run.text.split())), 40)
     return " · ".join(filter(None, ("regard", visible(run.model), text)))
-
-
-def _style() -> str:
-    return "\n".join(stripped(_part(f"{name}.css")) for name in STYLES)
 
 
 class View(NamedTuple):
@@ -275,7 +273,6 @@ SCRIPTS = (
     *("figure", "share", "keys"),
 )
 SHARED = ("button", "draw", "make", "stepOf")  # functions of the visuals that the page calls itself
-STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))
 
 
 def sections(place: str) -> str:

@@ -158,7 +158,10 @@ class Embedded {
     return found;
   }
 
-  async overview(n, call) { return sized(await this.framed(`overview-${n}-${call}`)); }
+  async overview(n, call) {
+    const kept = await this.framed(`${$(`overview-${n}-${call}`) ? "overview" : "heads"}-${n}-${call}`);
+    return sized({ codes: kept.coarse, ...kept });
+  }
 
   /** Computed from the stored q, k, v, x and out; null if none were stored. */
   async walk(n, call, head, i) {
