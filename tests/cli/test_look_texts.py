@@ -10,6 +10,7 @@ import regard as rg
 from regard.cli.look import several
 from regard.language.expr import key, query
 from regard.lens import detect_heads
+from tests.cli.test_look import runs_of
 from tests.lens.minilm import with_minilm
 from tests.support.command import done, refused, regard
 
@@ -138,7 +139,7 @@ def test_nothing_is_printed_where_no_text_can_be_read(here):
 def test_a_measure_of_one_text_is_on_the_page(here):
     """The figures of the page and of the terminal have the own measure."""
     out = done("look", "a cat and a dog", "--layers", "0", "--measure", "two_back=key == query - 2")
-    assert "two_back" in out and '"two_back"' in (here / "attention.html").read_text()
+    assert "two_back" in out and "'two_back'" in str(runs_of(here / "attention.html"))
 
 
 @with_minilm

@@ -117,9 +117,11 @@ def blocks(number: int, run: Run, first: int) -> Iterator[tuple[str, str]]:
                 header["masks"] = [masks[one] for one in bits]
         if vectors or max(call.shape[1:]) > THUMBNAIL:  # otherwise a thumbnail has the codes of the head itself
             yield f"overview-{number}-{at}", packed(frame({}, codes=coded(call, overview(call, THUMBNAIL))))
+        known = not vectors and call.sinks is None and computable(call)  # then the page computes them from the weights
+        tracks = {name: part for name, part in along_axes(call).items() if name in ("moved", "lengths") or not known}
         yield (
             f"tracks-{number}-{at}",
-            packed(frame({}, **{name: _short(part, FIGURE) for name, part in along_axes(call).items()})),
+            packed(frame({}, **{name: _short(part, FIGURE) for name, part in tracks.items()})),
         )
         if names or vectors:
             yield f"walk-{number}-{at}", packed(_walk(call, names, header, vectors))

@@ -36,8 +36,8 @@ function codesOf(p, code) {
   return codesOfLog(Math.log(p));
 }
 
-/** The figures of the rows and keys of a mean, from its codes; lengths of values are left out, since a mean of heads has none. */
-function meanTracks({ coarse, fine }, { Q, K }, special) {
+/** The figures of the rows and keys of a head or a mean, from its codes: all but those of values, which a mean does not have. */
+function figuresOf({ coarse, fine }, { Q, K }, special) {
   const rows = Object.fromEntries(["entropy", "spread", "special", "maximum", "attended"].map((name) => [name, new Float32Array(Q)]));
   const keys = { received: new Float32Array(K), readers: new Float32Array(K) };
   for (let i = 0, at = 0; i < Q; i++) {

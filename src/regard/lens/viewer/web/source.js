@@ -150,12 +150,13 @@ class Embedded {
   }
 
   async tracks(n, call, head) {
-    if (isMean(head)) return meanTracks(await this.head(n, call, head), runs[n].calls[call], runs[n].axes[runs[n].calls[call].keys].special);
-    const tracks = await this.framed(`tracks-${n}-${call}`);
-    const found = Object.fromEntries(tracks.parts.map(({ name, shape: [, size] }) => [name, tracks[name].subarray(head * size, (head + 1) * size)]));
-    const { Q, K } = runs[n].calls[call];
-    found.ordinary = ordinary(await this.head(n, call, head), Q, K, runs[n].axes[runs[n].calls[call].keys].special);
-    return found;
+    const { Q, K, keys } = runs[n].calls[call];
+    const { special } = runs[n].axes[keys];
+    const codes = await this.head(n, call, head);
+    if (isMean(head)) return figuresOf(codes, runs[n].calls[call], special);
+    const kept = await this.framed(`tracks-${n}-${call}`); // of a call that is stored whole only what its weights do not say
+    const stored = Object.fromEntries(kept.parts.map(({ name, shape: [, size] }) => [name, kept[name].subarray(head * size, (head + 1) * size)]));
+    return { ...(stored.entropy ? { ordinary: ordinary(codes, Q, K, special) } : figuresOf(codes, runs[n].calls[call], special)), ...stored };
   }
 
   async overview(n, call) {

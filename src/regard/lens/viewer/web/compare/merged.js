@@ -200,7 +200,7 @@ const mergedSource = {
 
   tile: Embedded.prototype.tile, // from the codes of the whole head, as there
 
-  async tracks(name, call, head) { return meanTracks(await this.head(name, call, head), runs[name].calls[call], runs[name].axes[runs[name].calls[call].keys].special); },
+  async tracks(name, call, head) { return figuresOf(await this.head(name, call, head), runs[name].calls[call], runs[name].axes[runs[name].calls[call].keys].special); },
 };
 
 /** The source of a run: merged runs have names, all others numbers. */
