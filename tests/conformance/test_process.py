@@ -19,7 +19,6 @@ from regard.conformance.conventions.translate import Absent
 from regard.conformance.target import Target
 from regard.laws.call import Call
 from regard.sandbox import worker as memory
-from regard.sandbox.messages import packed, unpacked
 from tests.conformance import misbehaving
 from tests.conformance.sessions import InProcess, Session
 from tests.support.engines import normal
@@ -408,31 +407,6 @@ def test_the_peak_is_that_of_the_call(mark, tmp_path):
 
     if sys.platform == "linux":
         assert [round(each / (1 << 25)) for each in peaks] == [2, 0, 1, 4, 0]
-
-
-def test_messages_are_read_or_rejected():
-    """Whatever bytes a message has, reading them raises ValueError at worst."""
-    rng = np.random.default_rng(0)
-    fields = {"status": "ok", "number": 1.5, "list": ["a"]}
-    arrays = {"out": rng.standard_normal((2, 3)), "empty": np.zeros((0, 4)), "none": np.zeros(()), "last": np.ones(0)}
-    content = packed(fields, arrays)
-    found, numbers = unpacked(content)
-    assert found == fields and all(np.array_equal(numbers[name], arrays[name]) for name in arrays)
-    read = 0
-    for _ in range(3000):
-        changed = bytearray(content)
-        for place in rng.integers(0, len(content), rng.integers(1, 4)):
-            changed[place] = rng.integers(256)
-        try:
-            unpacked(changed[: rng.integers(1, len(content) + 1)] if rng.integers(2) else changed)
-            read += 1
-        except ValueError:
-            continue
-    assert 0 < read < 3000
-    deep = b"[" * 100_000
-    for hostile in (b"", deep, len(deep).to_bytes(8, "big") + deep, b"\xff" * 8, b"\0" * 8):
-        with pytest.raises(ValueError):
-            unpacked(hostile)
 
 
 def test_in_process():
