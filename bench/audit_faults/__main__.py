@@ -1,64 +1,89 @@
-"""How many planted faults of key/value caches `audit` finds and names: `python -m bench.audit_faults`.
+"""How many planted faults `audit` finds and names: of caches, of transformers' models and of attention written by hand.
 
-A third of the faults and half of the hosts are held back: no change to the audits was made for them.
+`python -m bench.audit_faults`, or with the names of some of them. A third of the kinds of faults and of the hosts are
+held back: no change to the audits was made for them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from regard.audits import audit
 
-from .decoders import FAULTS, HELD_BACK, HOSTS, HOSTS_HELD_BACK, fits, host
+from . import decoders, of_transformers, written
 
 CHECKS = ["finite", "determinism", "future-leak", "batch-dependence", "cache", "position-offset"]
+HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written}
 
 
 def judged(where: tuple[str, str, str], fault: str | None) -> str:
-    """What an audit makes of a host: "silent", "found", "cause" (its first finding names it), or "misleading"."""
+    """What an audit makes of a decoder: "silent", "found", "cause" (its first finding names it), or "misleading"."""
+    findings = _alarms(decoders, where, fault, CHECKS)
+    if findings and findings[0].check != "cache":
+        return "misleading"
+    return _named(decoders, findings, fault)
+
+
+def _alarms(source: Any, where: Any, fault: str | None, checks: list[str] | None = None) -> list[Any]:
+    """The faults and warnings of the audit of a host."""
     torch.manual_seed(0)
-    model, arguments = host(*where, fault)
-    findings = [each for each in audit(model, **arguments, checks=CHECKS).findings if each.severity != "note"]
+    made = source.host(*where, fault) if source is decoders else source.host(where, fault)
+    with made if hasattr(made, "__enter__") else contextlib.nullcontext(made) as (model, arguments):
+        return [each for each in audit(model, **arguments, checks=checks).findings if each.severity != "note"]
+
+
+def _judged(source: Any, where: Any, fault: str | None) -> str:
+    return judged(where, fault) if source is decoders else _named(source, _alarms(source, where, fault), fault)
+
+
+def _named(source: Any, findings: list[Any], fault: str | None) -> str:
+    """Whether there are findings, and the first one names the cause."""
     if not findings:
         return "silent"
-    if findings[0].check != "cache":
-        return "misleading"
-    return "cause" if fault and any(word in findings[0].cause for word in FAULTS[fault][0]) else "found"
+    return "cause" if fault and any(word in findings[0].cause for word in source.FAULTS[fault][0]) else "found"
+
+
+def _groups(source: Any) -> Iterator[tuple[str, list[Any], list[str]]]:
+    built = [fault for fault in source.FAULTS if fault not in source.HELD_BACK]
+    yield "built with", source.HOSTS, built
+    yield "faults held back", source.HOSTS, source.HELD_BACK
+    yield "hosts held back", source.HOSTS_HELD_BACK, built
+    yield "both held back", source.HOSTS_HELD_BACK, source.HELD_BACK
 
 
 def main() -> None:
     """Prints what is not named, and a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.audit_faults", description=__doc__.split("\n")[0])
-    parser.parse_args()
+    parser.add_argument("sources", nargs="*", choices=[[], *HOSTS], help="which hosts; all by default")
+    parser.add_argument("--built", action="store_true", help="without what is held back, while the audits are changed")
+    chosen = parser.parse_args()
     torch.set_num_threads(1)
-    built = [fault for fault in FAULTS if fault not in HELD_BACK]
-    groups = {
-        "built with": (HOSTS, built),
-        "faults held back": (HOSTS, HELD_BACK),
-        "hosts held back": (HOSTS_HELD_BACK, built),
-        "both held back": (HOSTS_HELD_BACK, HELD_BACK),
-    }
     print(
         "| faults | planted | found | first finding names the cause | misleading | alarms in healthy hosts |\n"
         + "|---" * 6
         + "|"
     )
-    for name, (hosts, faults) in groups.items():
-        results = Counter()
-        for where in hosts:
-            results["alarms"] += judged(where, None) != "silent"
-            for fault in faults:
-                if fits(fault, where):
-                    result = judged(where, fault)
-                    results[result] += 1
-                    if result != "cause":
-                        print(f"{fault} in {where}: {result}", flush=True)
-        planted = sum(results.values()) - results["alarms"]
-        row = [planted, planted - results["silent"], results["cause"], results["misleading"], results["alarms"]]
-        print(f"| {name} | {' | '.join(map(str, row))} |", flush=True)
+    for source in chosen.sources or HOSTS:
+        hosts = HOSTS[source]
+        for name, places, faults in list(_groups(hosts))[: 1 if chosen.built else 4]:
+            results = Counter()
+            for where in places:
+                results["alarms"] += _judged(hosts, where, None) != "silent"
+                for fault in faults:
+                    if hosts.fits(fault, where):
+                        result = _judged(hosts, where, fault)
+                        results[result] += 1
+                        if result != "cause" and name == "built with":
+                            print(f"{fault} in {where}: {result}", flush=True)
+            planted = sum(results.values()) - results["alarms"]
+            row = [planted, planted - results["silent"], results["cause"], results["misleading"], results["alarms"]]
+            print(f"| {source}, {name} | {' | '.join(map(str, row))} |", flush=True)
 
 
 if __name__ == "__main__":

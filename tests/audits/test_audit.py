@@ -11,7 +11,7 @@ import torch.nn.attention.flex_attention as flex
 
 import regard as rg
 from regard.audits import audit
-from regard.audits.difference import ALLOWED
+from regard.audits.finding import ALLOWED
 from regard.audits.make_subject import from_module, from_transformers
 from regard.lens.look import look
 from tests.audits.small_audits import audited, checked, healthy
@@ -87,15 +87,17 @@ def test_near_equal_choices_are_no_fault():
 
 @pytest.mark.parametrize("diagonal", [0, 1])
 def test_a_function_of_q_k_v(diagonal):
-    """The sequence of an attention function is its positions, not its heads: a mask that is off by one is found."""
+    """The sequence of an attention function is its positions, not its heads: a mask that is off by one is named
+    before what it lets leak.
+    """
     q, k, v = torch.randn(3, 1, 4, LENGTH, 8)
     seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(diagonal)
     function = functools.partial(torch.nn.functional.scaled_dot_product_attention, attn_mask=seen)
 
     found = audit(function, inputs=(q, k, v), causal=True)
 
-    assert [each.check for each in found.findings if each.severity == "fault"] == ["future-leak", "mask"] * diagonal
-    assert found.healthy or found.findings[0].numbers["reach"] == 1
+    assert [each.check for each in found.findings if each.severity == "fault"] == ["mask", "future-leak"] * diagonal
+    assert found.healthy or found.findings[1].numbers["reach"] == 1
     audit(torch.nn.functional.scaled_dot_product_attention, inputs=(q[:, 0], k[:, 0], v[:, 0]), checks=["finite"])
 
 

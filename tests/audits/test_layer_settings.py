@@ -4,6 +4,8 @@ import pytest
 import torch
 from transformers.models.mistral import modeling_mistral
 
+import regard as rg
+from bench.audit_faults.of_transformers import FAULTS, ROTATIONS, host
 from regard.lens.look import look
 from tests.support.runs import alarms, checks, shifted
 from tests.support.small_model import tiny, words
@@ -76,17 +78,22 @@ def test_attention_that_a_model_writes_out_against_what_its_layers_declare(plant
     assert all(cause in finding.cause for finding in found)
 
 
-@pytest.mark.parametrize(("changed", "factor", "cause"), [([1], 2, "doubled"), ([0, 1], 8**0.5, "missing")])
-def test_a_scale_that_was_changed_on_the_layer_itself(changed, factor, cause):
-    """Where the layer declares the wrong scale as well, the one that its class builds tells, in every layer."""
+def test_a_scale_that_was_changed_on_the_layer_itself():
+    """Where the layer declares the wrong scale as well, the one that its class builds tells."""
     model = tiny("llama")
     model.set_attn_implementation("sdpa")
-    for number in changed:
-        model.model.layers[number].self_attn.scaling *= factor
+    model.model.layers[1].self_attn.scaling *= 2
 
-    found = alarms(checks(look(model, inputs={"input_ids": words()}), model))
+    (found,) = alarms(checks(look(model, inputs={"input_ids": words()}), model))
 
-    assert [(finding.check, finding.severity, finding.call) for finding in found] == [
-        ("scale", "fault", number) for number in changed
-    ]
-    assert all(cause in each.cause and each.numbers["factor"] == pytest.approx(factor) for each in found)
+    assert (found.check, found.severity, found.call) == ("scale", "fault", 1)
+    assert "doubled" in found.cause and found.numbers["factor"] == pytest.approx(2)
+
+
+@pytest.mark.parametrize("fault", [None, "rotary base", "scale declared twice", *ROTATIONS])
+def test_what_a_configuration_says_against_what_its_layers_do(fault):
+    """Queries or keys that are rotated or scaled otherwise than the configuration or another layer says are named."""
+    with host("llama", fault) as (model, _):
+        causes = [found.cause for found in rg.audit(model, checks=["positions", "scale"]).findings] or ["healthy"]
+
+    assert any(word in causes[0] for word in FAULTS.get(fault, [["healthy"]])[0])

@@ -11,7 +11,7 @@ import regard as rg
 from regard.audits.checks import CHECKS, RunCheck, selected
 from regard.audits.checks import names as names_of_checks
 from regard.audits.finding import Skipped
-from regard.audits.run_checks.observed_call import SEEN, arguments_of
+from regard.audits.run_checks.audited_run import SEEN, arguments_of
 from regard.common.dtypes import FLOATS
 from tests.audits.small_audits import checked
 from tests.support.engines import normal

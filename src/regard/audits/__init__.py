@@ -1,11 +1,11 @@
 """Audits: checks that detect faults in the attention of a model or of a recorded run, with likely causes and fixes.
 
-audit         the public entry point; finding: its results
+audit         the public entry point; finding: its results, and the difference between two runs of a model
 checks        the table of all checks; a new check is registered there
 model_checks  checks that run a model several times with changed inputs
 run_checks    checks that read a recorded run
 subject       a model with its inputs; make_subject: how it is built, and of what; restored: leaves it as it was
-difference    the difference between two runs; rounding: how much of it rounding alone can explain
+rounding      how much of a difference rounding alone can explain
 """
 
 from ..common.public import belong

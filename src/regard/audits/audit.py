@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import Reason, Refused, nearest, refuse
+from ..common.errors import Reason, Refused, did_you_mean, refuse
 from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
 from ..common.text.keywords import known_keywords
@@ -19,6 +19,7 @@ from ..lens.look import look
 from ..lens.storage.reader import is_run
 from .checks import ModelCheck, RunCheck, names, selected
 from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped, found
+from .run_checks.arguments import observed
 from .run_checks.audited_run import AuditedRun
 from .subject import BY_CALLER, Raised, Subject
 
@@ -84,6 +85,10 @@ class Audit:
         lines += [f"passed: {each.check}: {each.measured}" for each in self.passed]
         lines += [f"did not apply: {each.check}: {each.reason}" for each in self.skipped]
         return "\n".join(lines)
+
+
+# The checks that see what goes wrong, but not where: a finding that names the mistake in a call comes before theirs.
+SYMPTOMS = ("future-leak", "padding-leak", "batch-dependence", "implementation-difference", "cache", "output")
 
 
 @requires_extra("audit", "look")
@@ -174,7 +179,7 @@ def _audit(name: str, results: Iterable[Result]) -> Audit:
             "at least one check that can run, because an audit without one says nothing",
             "choose other checks, a longer text, or a model with attention calls",
         )
-    findings = sorted(by_type[Finding], key=lambda each: SEVERITIES.index(each.severity))
+    findings = sorted(by_type[Finding], key=lambda each: (SEVERITIES.index(each.severity), each.check in SYMPTOMS))
     return Audit(name, tuple(findings), tuple(by_type[Passed]), tuple(by_type[Skipped]))
 
 
@@ -190,13 +195,9 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
             "pass checks=['mask', 'scale'], or omit checks= to run all checks that apply",
         )
     chosen = known if checks is None else [checks] if isinstance(checks, str) else list(checks)
-    reasons = []
-    for name in chosen:
-        if name not in known:
-            close = nearest(str(name), known)
-            fix = f"did you mean {close!r}?" if close else "omit checks= to run all checks that apply"
-            expected = f"one of {', '.join(known)}"
-            reasons.append(Reason("no such check", repr(name), expected, fix))
+    expected, where = f"one of {', '.join(known)}", "docs/reference/checks.md"
+    unknown = [name for name in chosen if name not in known]
+    reasons = [Reason("no such check", repr(name), expected, did_you_mean(str(name), known, where)) for name in unknown]
     if reasons:
         raise Refused("audit", reasons)
     return tuple(name for name in known if name in chosen)
@@ -269,17 +270,18 @@ def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Resu
         return
     positional, keywords = subject.arguments(subject.inputs)
     try:
-        try:
-            run = look(subject.model, inputs=positional or keywords, values=True)
-        except Refused:  # too large with values: the checks that need none still apply
-            run = look(subject.model, inputs=positional or keywords, values=False)
+        with observed(subject.model) as products:
+            try:
+                run = look(subject.model, inputs=positional or keywords, values=True)
+            except Refused:  # too large with values: the checks that need none still apply
+                run = look(subject.model, inputs=positional or keywords, values=False)
     except Refused as refused:
         yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return
     if subject.causal and subject.causal_source == BY_CALLER:
         run = replace(run, calls=tuple(_with_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
-    yield from _run_results(AuditedRun(run, module), checks)
+    yield from _run_results(AuditedRun(run, module, products), checks)
 
 
 def _run_results(run: AuditedRun, checks: list[RunCheck]) -> Iterator[Result]:

@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .finding import Result
+from .finding import Finding, Result
 from .model_checks.cache import cache, position_offset
-from .model_checks.future import future_leak
-from .model_checks.padding import padding_leak
-from .model_checks.runs import batch_dependence, determinism, finite, training
-from .run_checks.arguments import bias, groups, scale, sinks, softcap
-from .run_checks.audited_run import AuditedRun
-from .run_checks.heads import PATTERNS, notes
-from .run_checks.implementation import arrived, implementation, implementation_difference
-from .run_checks.masks import alignment, mask
-from .run_checks.numbers import empty_rows, numbers, overflow
-from .run_checks.outputs import Compare, output, rule, weights
+from .model_checks.runs import batch_dependence, determinism, finite, future_leak, padding_leak, training
+from .run_checks.arguments import alignment, bias, groups, mask, positions, scale, sinks, softcap
+from .run_checks.audited_run import AuditedCall, AuditedRun, concluded
+from .run_checks.numbers import PATTERNS, empty_rows, notes, numbers, overflow
+from .run_checks.outputs import Compare, arrived, implementation, implementation_difference, output, rule, weights
 from .subject import Subject
+
+SOUND = ("finite", "determinism")  # without these no two runs can be compared
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class ModelCheck:
 
     name: str
     judge: Callable[[Subject], Result]
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = SOUND
 
 
 @dataclass(frozen=True)
@@ -48,17 +45,25 @@ def rule_check(name: str, compare: Compare | None = None) -> RunCheck:
     return RunCheck(name, lambda run: rule(name, compare, run))
 
 
-SOUND = ("finite", "determinism")  # without these no two runs can be compared
+def call_check(
+    name: str, judge: Callable[[AuditedCall], Iterable[Finding | bool]], measured: str, reason: str
+) -> RunCheck:
+    """A check of each recorded call. measured, reason: what is said where it detects nothing, and does not apply."""
+    return RunCheck(
+        name,
+        lambda run: concluded(name, (each for audited in run.calls for each in judge(audited)), measured, reason),
+    )
+
 
 # In the order in which they run.
 CHECKS: list[ModelCheck | RunCheck] = [
-    ModelCheck("training-mode", training),
-    ModelCheck("finite", finite),
+    ModelCheck("training-mode", training, after=()),
+    ModelCheck("finite", finite, after=()),
     ModelCheck("determinism", determinism, after=("finite",)),
-    ModelCheck("future-leak", future_leak, after=SOUND),
-    ModelCheck("padding-leak", padding_leak, after=SOUND),
-    ModelCheck("batch-dependence", batch_dependence, after=SOUND),
-    ModelCheck("implementation-difference", implementation_difference, after=SOUND),
+    ModelCheck("future-leak", future_leak),
+    ModelCheck("padding-leak", padding_leak),
+    ModelCheck("batch-dependence", batch_dependence),
+    ModelCheck("implementation-difference", implementation_difference),
     ModelCheck("cache", cache, after=(*SOUND, "future-leak")),
     ModelCheck("position-offset", position_offset, after=(*SOUND, "future-leak", "cache")),
     rule_check("scale", scale),
@@ -70,11 +75,22 @@ CHECKS: list[ModelCheck | RunCheck] = [
     rule_check("bias", bias),
     rule_check("sinks", sinks),
     rule_check("softmax"),
+    call_check(
+        "positions",
+        positions,
+        "q and k of {} are rotated as the configuration says",
+        "no layer declares rotary positions, or what it rotates is not the product of one module",
+    ),
     RunCheck("output", output),
     RunCheck("numbers", numbers),
     RunCheck("overflow", overflow),
-    RunCheck("empty-rows", empty_rows),
-    RunCheck("weights", weights),
+    call_check("empty-rows", empty_rows, "{}: no row is fully masked", "no statistics of rows were recorded"),
+    call_check(
+        "weights",
+        weights,
+        "{} with recorded weights: rows sum to 1, on allowed keys",
+        "no call was recorded as weights; the others are computed by a softmax",
+    ),
     RunCheck("implementation", implementation),
     RunCheck("arrived", arrived),
     *(RunCheck(name, partial(notes, name)) for name in PATTERNS),

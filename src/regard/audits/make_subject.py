@@ -330,8 +330,8 @@ def _special_tokens(config: Mapping[str, Any]) -> list[int]:
 
 
 def _padding_token(model, tokenizer) -> int:
-    for owner, name in ((tokenizer, "pad_token_id"), (model.config.get_text_config(), "pad_token_id")):
-        token = getattr(owner, name, None)
+    for owner in (tokenizer, model.config.get_text_config()):
+        token = getattr(owner, "pad_token_id", None)
         if isinstance(token, int) and token >= 0:
             return token
     return 0
@@ -517,22 +517,13 @@ def refuse_model(what: Any, inputs: Any) -> None:
                 "weights and inputs with values",
                 "load the weights, model.to_empty(device='cpu') and load_state_dict, and pass inputs on that device",
             )
-    for name, part in _tensors(inputs):
-        if part.layout is not torch.strided or part.is_nested:
+        if name != "a weight" and (part.layout is not torch.strided or part.is_nested or 0 in part.shape):
             raise refuse(
                 "audit",
-                "inputs are sparse or nested",
-                f"{name} of layout {part.layout}",
-                "dense tensors, which can be padded and put into a batch",
-                "pass to_dense(), or to_padded_tensor(0) with a padding mask",
-            )
-        if 0 in part.shape:
-            raise refuse(
-                "audit",
-                "an input is empty",
-                f"{name} of shape {tuple(part.shape)}",
-                "at least one position",
-                "pass inputs of ordinary length, about 20 positions",
+                "an input is sparse, nested or empty",
+                f"{name} of layout {part.layout} and shape {'nested' if part.is_nested else tuple(part.shape)}",
+                "a dense tensor, which can be padded and put into a batch, with at least one position",
+                "pass to_dense(), or to_padded_tensor(0) with a padding mask, of ordinary length, about 20 positions",
             )
 
 

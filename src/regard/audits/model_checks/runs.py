@@ -1,12 +1,27 @@
-"""The checks of a model's own runs: training mode, determinism, finite numbers, and independence of the batch."""
+"""The checks that compare runs of a model: training mode, determinism, finite numbers, and independence of the batch,
+of later positions, and of padding.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from ..difference import difference, largest, passed
-from ..finding import Finding, NotApplicable, Passed, found
-from ..subject import ONE_TOKEN, Subject, floats, modules_of, positions_first
+from ..finding import (
+    Difference,
+    Finding,
+    NotApplicable,
+    Passed,
+    difference,
+    found,
+    largest,
+    listed,
+    not_by_chance,
+    passed,
+    positions,
+)
+from ..subject import ADDED, ONE_TOKEN, Outputs, Subject, flags, floats, positions_first
 
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
@@ -46,8 +61,10 @@ def determinism(subject: Subject) -> Finding | Passed:
 
 
 def finite(subject: Subject) -> Finding | Passed:
-    """Every output is finite; otherwise the first module with finite inputs and a non-finite output is reported."""
+    """Every output is finite; otherwise the first function that returns NaN or infinity is reported, with its layer."""
     import torch
+
+    from ...observe.tracing import trace
 
     outputs = dict(floats(subject.call(subject.inputs)))  # those of padding included: NaN there spreads in training
     broken = {name: at for name, part in outputs.items() if len(at := (~torch.isfinite(part)).nonzero())}
@@ -55,45 +72,17 @@ def finite(subject: Subject) -> Finding | Passed:
         return Passed("finite", f"every value of {', '.join(outputs)} is finite")
     name, at = next(iter(broken.items()))
     part, first, count = outputs[name], at[0].tolist(), len(at)
-    source = _source(subject)
+    positional, keywords = subject.arguments(subject.inputs)
+    source = trace(subject.model, positional or keywords).first("number")
     return found(
         "finite",
         "fault",
         f"{name}, first at index {first}",
         f"{count:,} of {part.numel():,} values are NaN or infinite (threshold: 0)",
-        f"{source} is the first module with finite inputs and a non-finite output"
-        if source
-        else "no module turns finite inputs into non-finite outputs: a weight or an input is not finite",
-        "check that module for a division by 0, a fully masked row, or scores beyond the range of the dtype "
-        f"({str(part.dtype).removeprefix('torch.')})"
-        if source
-        else "check weights and inputs: torch.isfinite(parameter).all()",
+        f"the first of them: {source}" if source else "a function that is not one of torch returns them",
+        "check that place for a division by 0, a fully masked row, or scores beyond the range of the dtype "
+        f"({str(part.dtype).removeprefix('torch.')}), and weights: torch.isfinite(parameter).all()",
     )
-
-
-def _source(subject: Subject) -> str | None:
-    """The innermost module that returns NaN or infinity although its inputs and weights are finite."""
-    import torch
-
-    sources: list[str] = []
-    names = {id(module): name for name, module in getattr(subject.model, "named_modules", list)()}
-
-    def observe(module, args, kwargs, output):
-        finite_inputs = all(
-            bool(torch.isfinite(part).all())
-            for values in (args, kwargs, dict(module.named_parameters()))
-            for _, part in floats(values)
-        )
-        if finite_inputs and not all(bool(torch.isfinite(part).all()) for _, part in floats(output)):
-            sources.append(f"{names[id(module)] or 'the model'} ({type(module).__name__})")
-
-    hooks = [module.register_forward_hook(observe, with_kwargs=True) for module in modules_of(subject.model)]
-    try:
-        subject.run(subject.inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return sources[0] if sources else None
 
 
 def batch_dependence(subject: Subject) -> Finding | Passed:
@@ -127,11 +116,10 @@ def batch_dependence(subject: Subject) -> Finding | Passed:
             "mixture-of-experts routing with limited capacity, or a padding mask that is taken from another entry or "
             "repeated over the heads in the wrong order"
         )
-    if "when the others change" in leaks and positions_first(subject.model):
-        cause = (
-            f"a torch layer with batch_first=False that reads (batch, positions, …) as (positions, batch, …); {cause}"
-        )
-        fix = f"create torch's layers with batch_first=True, or transpose their input and output; {fix}"
+        if positions_first(subject.model):
+            first = "a torch layer with batch_first=False that reads (batch, positions, …) as (positions, batch, …)"
+            cause = f"{first}; {cause}"
+            fix = f"create torch's layers with batch_first=True, or transpose their input and output; {fix}"
     return found(
         "batch-dependence",
         "fault",
@@ -158,3 +146,287 @@ def batched(subject: Subject, turn: int = 0) -> dict[str, Any]:
             other[:, subject.within] = subject.padding_values[name]
         made[name] = torch.cat([others[0], part, others[1]])
     return made
+
+
+PROBES = 6
+
+
+def future_leak(subject: Subject) -> Finding | Passed:
+    """For several positions t, all tokens from t on are replaced; every output before t must stay the same.
+
+    This is repeated without a mask, with padding after the tokens, and during cache prefill, because models build a
+    different mask in each case.
+    """
+    if subject.sequence is None or subject.length < 2:
+        raise NotApplicable("no input is a sequence of at least two positions")
+    if not subject.causal:
+        raise NotApplicable(f"not declared causal: {subject.causal_source}")
+    if not subject.can_change(subject.sequence):
+        raise NotApplicable(ONE_TOKEN)
+    if not subject.rows(subject.outputs):
+        raise NotApplicable("no output has a row for each position")
+    ways = subject.unmasked
+    if subject.mask is not None and subject.mask.of == subject.sequence and subject.can_be_padded:
+        ways["with padding"] = subject.padded(right=ADDED)
+    if subject.is_transformers and {"use_cache", "past_key_values"} <= subject.parameters:
+        ways["during cache prefill"] = {**subject.without_mask(), "use_cache": True}
+    measured = {way: probe(subject, inputs) for way, inputs in ways.items()}
+    leaks = {way: [(t, each) for t, each in probes if each.significant] for way, probes in measured.items()}
+    if not any(leaks.values()):
+        return passed(
+            "future-leak",
+            f"outputs before t = {listed([t for t, _ in next(iter(measured.values()))])} do not depend on later tokens",
+            (each for probes in measured.values() for _, each in probes),
+        )
+    way, (t, worst) = max(
+        ((way, each) for way, probes in leaks.items() for each in probes), key=lambda each: each[1][1].size
+    )
+    reach = max(t - min(each.rows) for probes in leaks.values() for t, each in probes)
+    leaking = [way for way in leaks if leaks[way]]
+    cause, fix = _reason(subject, leaking, [way for way in ways if way not in leaking], reach)
+    return found(
+        "future-leak",
+        "fault",
+        f"{positions(worst.rows)}, which should not depend on tokens from position {t} on, {' and '.join(leaking)}",
+        f"with tokens {t} to {subject.length - 1} replaced, {worst} before position {t}; "
+        f"{len(leaks[way])} of {len(measured[way])} probed positions leak, from up to {reach} "
+        f"position{'s' * (reach != 1)} ahead; declared causal by {subject.causal_source}",
+        cause,
+        fix,
+        row=max(worst.rows),
+        numbers=worst.numbers(changed_from=t, reach=reach, ways=leaking),
+    )
+
+
+def probe(subject: Subject, inputs: Mapping[str, Any]) -> list[tuple[int, Difference]]:
+    """(t, difference of the outputs before t) for each probed position t. A difference is significant only if two
+    different replacements of the tokens cause it.
+    """
+    assert subject.sequence is not None
+    import torch
+
+    n, sequence = subject.length, inputs[subject.sequence]
+    reference = subject.rows(subject.run(inputs), sequence.shape[1])
+    probes = []
+    for t in sorted({max(1, round(n * part / PROBES)) for part in range(PROBES)} | {n - 1}):
+        both = []
+        for turn in range(2):
+            other = torch.cat([sequence[:, :t], subject.redrawn(sequence[:, t:n], turn, sequence), sequence[:, n:]], 1)
+            changed = subject.rows(subject.run({**inputs, subject.sequence: other}), sequence.shape[1])
+            both.append(
+                difference(
+                    subject,
+                    {name: part[:, :t] for name, part in changed.items()},
+                    {name: part[:, :t] for name, part in reference.items()},
+                )
+            )
+            if not both[-1].significant:
+                break
+        probes.append((t, not_by_chance(both)))
+    return probes
+
+
+def _reason(subject: Subject, leaking: list[str], tight: list[str], reach: int) -> tuple[str, str]:
+    """(likely cause, fix) of a leak from up to `reach` positions ahead."""
+    if flags(getattr(subject.model, "decoder", subject.model), "is_decoder") == {False}:
+        return (
+            "the configuration of the decoder has is_decoder=False, so it attends in both directions",
+            "set config.is_decoder = True before the model is created",
+        )
+    layers = getattr(subject.model.config.get_text_config(), "num_hidden_layers", 1) if subject.is_transformers else 1
+    if reach <= layers < subject.length // 2:
+        return (
+            "the causal mask is off by one in at least one layer: key ≤ query + 1 instead of key ≤ query",
+            "let row i attend to key j only if j ≤ i; shift the labels, not the inputs",
+        )
+    if tight:
+        return (
+            (
+                f"the causal mask is missing {' and '.join(leaking)}, but present {' and '.join(tight)}: one of the "
+                "code paths that build the mask omits it"
+            ),
+            "build the causal mask in every case; until then try another attn_implementation, and audit again",
+        )
+    return (
+        "attention without a causal mask, an inverted mask, or a view or norm that mixes positions",
+        "mask the keys after the query in every layer, and check every view that involves the position and head axes",
+    )
+
+
+WITHIN = "padding among the tokens"
+FEW = 4  # positions, of which two are masked, neither the first nor the last
+
+
+def padding_leak(subject: Subject) -> Finding | Passed:
+    """Masked padding is added after the tokens and before them, then its content is replaced; the outputs of the real
+    tokens must stay the same.
+
+    A causal mask already hides padding after the tokens. Padding before them is tried with the position_ids that
+    `generate` passes, and without. If the model takes no position_ids and padding before the tokens moves its outputs,
+    that is a warning for a causal model, because texts of several lengths are generated so. A model that returns one
+    output for all tokens may support padding on one side only.
+    """
+    if subject.mask is None:
+        raise NotApplicable("no input is known to be a padding mask; if the model takes one, pass it")
+    results: list[Finding | Passed] = []
+    reasons: list[NotApplicable] = []
+    for for_all in (False, True):
+        try:
+            results.append(_result(subject, for_all))
+        except NotApplicable as error:
+            reasons.append(error)
+    if not results:
+        raise reasons[0]
+    return next((each for each in results if isinstance(each, Finding)), results[0])
+
+
+def _result(subject: Subject, for_all: bool) -> Finding | Passed:
+    """The result for the outputs with a row for each position, or for those that are for all positions."""
+    mask = subject.padding
+    if not subject.can_change(mask.of):
+        raise NotApplicable(ONE_TOKEN)
+    if not subject.can_be_padded and subject.inputs[mask.of].shape[1] < FEW:
+        raise NotApplicable(f"padding cannot be added, and fewer than {FEW} positions are too few to mask two")
+    rows = subject.rows(subject.outputs)
+    # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
+    # which random padding may contain: CLIP.
+    if not (rows if not for_all else not (rows and subject.is_transformers) and subject.for_all(subject.outputs)):
+        raise NotApplicable("no output has a row for each position, or is for all positions")
+    if for_all:
+        subject = _unpadded(subject)
+    same = mask.of == subject.sequence
+    expected = _real_outputs(subject, subject.inputs, slice(None), for_all)
+    measured: dict[str, Difference] = {}
+    moved: Difference | None = None  # by left padding, in a model that takes no position_ids
+    broken: list[str] = []  # the sides on which padding makes outputs NaN
+    for side, left, right, more in _sides(subject, same):
+        real: slice | list[int] = slice(left, left + subject.length) if same else slice(None)
+        if same and side == WITHIN:
+            real = [at for at in range(subject.length) if at not in subject.within]
+        padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real, for_all)
+        if f"the content of {side}" not in measured:
+            others = [
+                _real_outputs(subject, {**subject.padded(left, right, turn), **more}, real, for_all) for turn in (0, 10)
+            ]
+            measured[f"the content of {side}"] = not_by_chance(difference(subject, other, padded) for other in others)
+        if side == WITHIN:  # masking the model's own positions changes the others rightly
+            continue
+        between = difference(subject, padded, expected)
+        if any(bool(part.isnan().any()) for part in padded.values()) and side not in broken:
+            broken.append(side)
+        if left and "position_ids" not in subject.parameters:
+            moved = between
+            continue
+        if side not in measured or between.size < measured[side].size:
+            measured[side] = between  # with or without position_ids, whichever the model is designed for
+    leaks = {way: each for way, each in measured.items() if each.significant}
+    if not leaks and moved is not None and moved.significant and subject.causal and not for_all:
+        return found(
+            "padding-leak",
+            "warning",
+            positions(moved.rows),
+            f"{ADDED} padding positions before the tokens, masked by {mask.name}: {moved}; what they contain "
+            "changes nothing",
+            f"positions count the padding: they are not derived from {mask.name}, and forward takes no position_ids",
+            f"compute positions from {mask.name} (its cumulative sum − 1), or pad on the right only",
+            row=moved.row,
+        )
+    if not leaks or (for_all and _one_side_is_clean(leaks, measured)):
+        shown = {way: each for way, each in measured.items() if way not in leaks}
+        ends = f"; with {', '.join(leaks)} it changes, which is right if it is taken from the position at that end"
+        return passed("padding-leak", ", ".join(shown), shown.values(), ends if leaks else "")
+    content = [each for way, each in leaks.items() if way.startswith("the content")]
+    worst = largest(content or leaks.values())
+    near = same and not for_all and len(worst.rows) < subject.length // 2
+    if broken:
+        cause = (
+            f"rows that {mask.name} and the causal mask leave no key, such as those of {broken[0]}, are NaN after the "
+            "softmax, and 0 · NaN carries it to the other rows"
+        )
+        fix = (
+            f"add the smallest number of the dtype (torch.finfo(scores.dtype).min) where {mask.name} hides, instead of "
+            "−inf, or set the weights of such rows to 0"
+        )
+    elif content and near:
+        cause = (
+            f"{mask.name} reaches the attention, but other layers mix padding into neighboring positions: a "
+            "convolution, or embeddings of neighbors"
+        )
+        fix = "set the vectors of padding to 0 before every layer, other than attention, that mixes positions"
+    elif content:
+        cause = f"{mask.name} does not reach the attention{' or the pooling' * for_all}, or it is inverted"
+        fix = f"pass {mask.name} to every layer and exclude padding from pooling; {mask.real} has to mean a real token"
+    else:
+        cause = (
+            "the content of padding is masked, but its presence changes the result: positions that count padding, "
+            "pooling or a mean over all positions, or a causal mask that is applied only if there is padding"
+        )
+        fix = "count positions over real tokens only, and exclude padding from every sum"
+    return found(
+        "padding-leak",
+        "fault",
+        worst.output if for_all else positions(worst.rows),
+        f"{ADDED if subject.can_be_padded else 2} padding positions, masked by {mask.name}: "
+        f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}",
+        cause,
+        fix,
+        row=None if for_all else worst.row,
+        numbers=worst.numbers(ways=list(leaks)),
+    )
+
+
+def _real_outputs(subject: Subject, inputs: Mapping[str, Any], rows: slice | list[int], for_all: bool) -> Outputs:
+    """The outputs of the real tokens, or those for all of them."""
+    outputs = subject.run(inputs)
+    if for_all:
+        return subject.for_all(outputs)
+    length = inputs[subject.sequence or ""].shape[1]
+    return {name: part[:, rows] for name, part in subject.rows(outputs, length).items()}
+
+
+def _unpadded(subject: Subject) -> Subject:
+    """The subject without the padding of its own mask, which may be at an end where its output does not support it; as
+    it is, where the model accepts one length only.
+    """
+    import torch
+
+    bare = subject.without_padding
+    if bare is subject or not subject.can_be_padded:
+        return subject
+    main = bare.inputs[subject.sequence or ""]
+    masks = {
+        mask.name: torch.full_like(subject.inputs[mask.name][:, : main.shape[1]], mask.real)
+        for mask in subject.masks
+        if mask.name in subject.inputs and mask.name not in bare.inputs
+    }
+    return replace(bare, inputs={**bare.inputs, **masks})
+
+
+def _one_side_is_clean(leaks: Collection[str], measured: Collection[str]) -> bool:
+    """Whether padding is without effect on one side. Models that take their output from the last or the first position
+    support padding on the other side only.
+
+    If only the content of padding was replaced on the clean side, content also has to leak on the other: a mean over
+    all positions changes with masked padding on either side, but not with its content.
+    """
+    contents = {way for way in measured if way.startswith("the content of ")}
+    clean = {way.removeprefix("the content of ") for way in contents - set(leaks)} - set(leaks)
+    return any(side in measured or contents & set(leaks) for side in clean)
+
+
+def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """(name, positions before, positions after, more inputs); left padding with the position_ids that `generate`
+    passes, and without. Where none can be added, the model's own positions are masked.
+    """
+    import torch
+
+    if not subject.can_be_padded:
+        yield WITHIN, 0, 0, {}
+        return
+    yield "right padding", 0, ADDED, {}
+    if not same or subject.ends:
+        return
+    if "position_ids" in subject.parameters.difference(subject.inputs) and subject.sequence is not None:
+        counted = torch.cat([torch.zeros(ADDED, dtype=torch.long), torch.arange(subject.length)])[None]
+        yield "left padding", ADDED, 0, {"position_ids": counted.to(subject.inputs[subject.sequence].device)}
+    yield "left padding", ADDED, 0, {}

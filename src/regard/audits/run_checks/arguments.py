@@ -1,24 +1,31 @@
-"""The checks scale, groups, softcap, sinks and bias: what a layer declares against the arguments of its call."""
+"""The checks scale, mask, alignment, groups, softcap, sinks, bias and positions: what a layer declares against the
+arguments of its call.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from ...common.module_settings import path_pattern, setting, settings_of
+from ...common.text.units import counted
+from ...language.added_masks import hides
+from ...language.expr import Var, walk
 from ...language.scores import softcap as softcap_score
 from ...laws.mistakes.scores import has_softcap
 from ...lens import Call
-from ..finding import Finding
-from .audited_run import AuditedCall, built_scale, has_norms, scaled_before
-from .observed_call import matches
+from ..finding import SEVERITIES, Finding
+from .audited_run import AuditedCall, built_scale, matches, rows_to_read, scaled_before
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
+NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")  # of queries
 BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings
 TWICE = "the scale is applied twice, such as 1/D instead of 1/√D"
 SMALL = 4  # score depths below which the common mistakes are too close to each other
@@ -228,7 +235,7 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
         or not (cause or alone)
         or _is_configured(layer, effective)
         or _by_layer(layer, effective, usual)
-        or has_norms(layer)
+        or any(setting(layer, name) is not None for name in NORMS)
         or (_normalized(call.q) and _normalized(call.k))
     ):
         return True
@@ -294,3 +301,265 @@ def _cause(effective: float, right: float, near: float) -> str | None:
     return next(
         (words for factor, words in known.items() if math.isclose(effective / right, factor, rel_tol=near)), None
     )
+
+
+CELLS = 1 << 22  # of a mask that is read
+NEAR = 1e-3  # tolerance within which an added score counts as 0 or 1
+
+
+def mask(audited: AuditedCall) -> Finding | bool:
+    """Which keys the heads attend to, against the causality and the window that the layer declares."""
+    call, known = audited.call, audited.declared
+    _, Q, K = call.shape
+    added = _added_booleans(audited)
+    if added is not None or not known.causal or 0 in (Q, K):
+        return False if added is None else added
+    by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
+    apart = by_head or call.given is not None
+    heads = range(call.shape[0] if apart else 1)
+    rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
+    answers = [_compared(audited, (head,) if apart else (), rows, _visible(call, rows, head)) for head in heads]
+    findings = [answer for answer in answers if isinstance(answer, Finding)]
+    return min(findings, key=lambda each: SEVERITIES.index(each.severity)) if findings else all(answers)
+
+
+def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
+    """(rows, K): which keys a head attends to. Later keys also count as masked if large negative numbers are added to
+    their scores and leave all of them a weight of 0.
+    """
+    if call.given is not None:
+        return np.asarray(call.weights(rows, None, [head])[0] != 0)
+    visible = np.asarray(call.allowed(rows, None, [head])[0])
+    if call.score is None or call.q is None:
+        return visible
+    later = visible & (np.arange(call.shape[2])[None, :] > (call.start + rows)[:, None])
+    added = replace(call, q=np.zeros_like(call.q)).scores(rows, None, [head])[0]
+    weights = call.weights(rows, None, [head])[0]
+    masked = hides(added[later], 0) & (weights[later].astype(np.float32) == 0)
+    return visible & ~later if masked.all() else visible
+
+
+def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, visible: np.ndarray) -> Finding | bool:
+    """Compares the keys that these rows attend to with the declared causal mask and window: a finding for a known
+    mistake or for later keys; otherwise whether the mask is exactly the declared one.
+    """
+    call, window = audited.call, audited.declared.window
+    ahead = np.arange(call.shape[2])[None, :] - (call.start + rows)[:, None]  # key − query
+    used = visible.any(0)  # keys masked for every row are padding, or outside the windows of all rows
+    off = "the diagonal is off by one"
+    late = (ahead < 0) | ((ahead == 0) & (rows == rows[0])[:, None])
+    known = [
+        ("each row also attends to the next key", off, ahead <= 1),
+        ("no row attends to its own key", off, ahead < 0),
+        ("no row except the first attends to its own key", off, late),
+        (
+            "each row attends to every key, including later ones",
+            "the mask is dropped, or was never created",
+            late | True,
+        ),
+    ]
+    right = ahead <= 0
+    if window is not None:
+        right = right & (-ahead < window)
+        off = "the window is off by one"
+        known += [
+            (f"each row attends to {window + 1} keys", off, (ahead <= 0) & (-ahead <= window)),
+            (f"each row attends to {window - 1} keys", off, (ahead <= 0) & (-ahead < window - 1)),
+            ("each row attends to every earlier key", "the sliding window is missing", ahead <= 0),
+        ]
+    if (visible == (right & used)).all():
+        return True
+    match = next(((words, cause) for words, cause, band in known if (visible == (band & used)).all()), None)
+    expected = "causal" + (f" with a window of {counted(window, 'key')}" if window is not None else "")
+    if match is None:  # prefixes, images and packed documents may rightly have other masks
+        future = visible & (ahead > 0)
+        row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
+        return bool(future.any()) and audited.finding(
+            "mask",
+            "note",
+            f"the call is declared {expected}, but in {int(future.sum())} of {future.size} (row, key) pairs a "
+            f"row attends to a later key, up to {int(ahead[future].max())} ahead (threshold: 0)",
+            "a prefix or an image with bidirectional attention, or a wrong mask",
+            "unless later keys are intended, restrict each row to key ≤ query",
+            heads=heads,
+            row=row,
+            numbers={"pairs": int(future.sum()), "of": int(future.size)},
+        )
+    words, cause = match
+    off = visible != (right & used)
+    row = int(rows[np.argwhere(off)[0, 0]])
+    return audited.finding(
+        "mask",
+        "fault",
+        f"the call is declared {expected}, but the mask differs in {int(off.sum())} of {off.size} (row, key) pairs "
+        f"(threshold: 0): {words}",
+        cause,
+        "restrict each row to key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
+        heads=heads,
+        row=row,
+        numbers={"pairs": int(off.sum()), "of": int(off.size)},
+    )
+
+
+def _added_booleans(audited: AuditedCall) -> Finding | None:
+    """A boolean mask that is added to the scores."""
+    call = audited.call
+    if call.given is not None or call.mask is not None or call.score is None or has_softcap(call.score):
+        return None
+    rows = rows_to_read(call)
+    added = call.scores(rows) - call.logits(rows)
+    near = np.round(added)
+    if not ((np.abs(added - near) < NEAR) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
+        return None
+    return audited.finding(
+        "mask",
+        "fault",
+        f"the number added to the score is 0 or 1 (within {NEAR:g}) for each of {added.size} (row, key) pairs, "
+        "and no key is masked",
+        "a boolean mask is added to the scores",
+        "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
+        numbers={"share": float(near.mean())},
+    )
+
+
+def alignment(audited: AuditedCall) -> Finding | bool:
+    """Fewer rows than keys, and a causal mask aligned top left although the rows are the last positions."""
+    call = audited.call
+    _, Q, K = call.shape
+    if call.k is None or not 0 < Q < K or Q * K > CELLS or audited.declared.causal is False:
+        return False
+    visible = call.allowed(None, None, [0])[0]
+    if not (visible == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
+        return True  # the unused part of a static cache contains zeros
+    return audited.finding(
+        "alignment",
+        "fault",
+        f"{Q} rows over {K} keys, and row i attends to keys 0 to i: no row attends to the last {K - Q} keys, "
+        "which are not empty (threshold: 0)",
+        "the causal mask (is_causal, or tril) is aligned top left, but the rows are the last positions",
+        f"row 0 has position {K - Q}: shift the diagonal by that",
+        numbers={"rows": Q, "keys": K},
+    )
+
+
+TURNED = 2e-3  # relative to the largest number of a row: rounding in 16 bits, and angles in float32
+RIGHT, NOT = "rotated as declared", "not rotated"
+
+# The model types all of whose layers are rotated alike, in pairs of the components 2i and 2i + 1, or i and i + d/2.
+NEIGHBORS = ["cohere", "glm", "glm4", "helium", "ernie4_5"]
+HALVES = [
+    "llama",
+    "mistral",
+    "ministral",
+    "mixtral",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "phi",
+    "phi3",
+    "stablelm",
+    "starcoder2",
+    "olmo",
+    "olmo2",
+    "olmoe",
+    "granite",
+    "granitemoe",
+    "gpt_neox",
+    "gpt_oss",
+    "persimmon",
+    "nemotron",
+    "arcee",
+    "apertus",
+    "seed_oss",
+    "glm4_moe",
+]
+
+
+@contextlib.contextmanager
+def observed(model: Any) -> Iterator[dict[str, Any]]:
+    """What the modules with weights return inside, by name."""
+    returned: dict[str, Any] = {}
+    hooks = [
+        module.register_forward_hook(lambda *call, name=name: returned.update({name: call[-1]}))
+        for name, module in getattr(model, "named_modules", list)()
+        if module._parameters
+    ]
+    try:
+        yield returned
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def positions(audited: AuditedCall) -> Iterator[Finding | bool]:
+    """Queries and keys are rotated as the configuration of the layer says, and as in other layers."""
+    q, k = (_turned(audited, part) for part in (audited.call.q, audited.call.k))
+    if q is None or k is None:
+        return
+    if q != k:
+        still, others = ("keys", "queries") if k == NOT else ("queries", "keys")
+        cause = f"{still} are not rotated, although {others} are" if NOT in (q, k) else "they are not rotated alike"
+    elif q == NOT and any(_turned(other, other.call.q) == RIGHT for other in audited.of.calls):
+        cause = "queries and keys of this layer are not rotated, although those of other layers are"
+    elif q in (RIGHT, NOT):
+        yield q == RIGHT
+        return
+    else:
+        cause = f"queries and keys are {q}"
+    yield audited.finding(
+        "positions",
+        "fault",
+        f"next to the products of their modules q is {q} and k is {k} (threshold: a relative difference of {TURNED:g})",
+        cause,
+        "rotate queries and keys by their positions in each layer, with the base, pairs and share of the configuration",
+    )
+
+
+def _turned(audited: AuditedCall, part: np.ndarray | None) -> str | None:
+    """How the queries or keys of a call are rotated, in words; None where that is unknown."""
+    config = setting(audited.layer, "config")
+    kind = setting(config, "model_type")
+    if part is None or kind not in NEIGHBORS + HALVES or (product := _product(audited, np.asarray(part))) is None:
+        return None
+    import torch
+
+    from ...torch.positions import Rotary
+
+    pair, at = kind in NEIGHBORS, torch.arange(part.shape[1])
+    right, other = (Rotary.from_config(config, interleaved=each) for each in (pair, not pair))
+    ways = (
+        (RIGHT, right, 1),
+        (NOT, right, 0),
+        ("rotated backwards, in the wrong direction", right, -1),
+        ("rotated in the wrong pairs of components", other, 1),
+    )
+    for words, rotary, step in ways:
+        if _equal(part, rotary.rotate(product, step * at)):
+            return words
+    sizes = (np.linalg.norm(each, axis=-1) for each in (part, product))  # which a rotation does not change
+    return "rotated by other angles than declared: another base, share or position" if _equal(*sizes) else None
+
+
+def _product(audited: AuditedCall, part: np.ndarray) -> Any:
+    """The product (heads, positions, depth) that a part of a call is made of: of the same layer, with the same first
+    row, which is at position 0.
+    """
+    _, n, D = part.shape
+    for name, out in reversed((audited.of.products or {}).items()):
+        if name.startswith(f"{audited.call.name}.") and getattr(out, "ndim", 0) > 2 and not out[0].numel() % (n * D):
+            rows = out[0].transpose(0, 1) if out.ndim > 3 and out.shape[1] != n else out[0]
+            columns = rows.detach().float().cpu().reshape(n, -1, D).transpose(0, 1)
+            at = [next((i for i, one in enumerate(columns) if _equal(head[:1], one[:1])), -1) for head in part]
+            if min(at) >= 0:
+                return columns[at]
+    return None
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two arrays (…, D) are equal up to one factor and rounding."""
+    a, b = (np.asarray(each, np.float64) for each in (one, other))
+    factor = float(np.vdot(b, a) / (np.vdot(b, b) + 1e-300))
+    return factor > 0 and bool((np.abs(a - factor * b) <= TURNED * np.abs(a).max(-1, keepdims=True)).all())

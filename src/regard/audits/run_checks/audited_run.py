@@ -1,28 +1,37 @@
-"""A recorded run, its calls and what their layers declare, as the checks read them; and the words of findings."""
+"""A recorded run, its calls and what their layers declare, as the checks read them; the words of findings; and a call
+as the laws see it: its output next to the expected one, and which known mistake explains it.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ...common.arrays import read_array
 from ...common.module_settings import LayerSettings, layer_settings, setting
+from ...common.text.units import counted
+from ...laws.arguments import Arguments
+from ...laws.bound import Units, first_order
+from ...laws.explain import explain
+from ...laws.forward import Part, forward
+from ...laws.mistakes import CATALOG
+from ...laws.mistakes.scores import has_softcap
+from ...laws.observed import Observed
 from ...lens import Call, Run
-from ..difference import listed
-from ..finding import Finding, Passed, Result, Skipped, found
-from .observed_call import Diagnosis, diagnose
-
-NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
+from ..finding import Finding, Passed, Result, Skipped, found, listed
 
 
 class AuditedRun:
-    """A recorded run, with the model that was recorded, where it is available."""
+    """A recorded run, with the model that was recorded and the products of its modules, where they are available."""
 
-    def __init__(self, run: Run, module: Any = None):
-        self.run, self.module = run, module
+    def __init__(self, run: Run, module: Any = None, products: Any = None):
+        self.run, self.module, self.products = run, module, products
         self.calls = [AuditedCall(self, number, call) for number, call in enumerate(run.calls)]
 
 
@@ -100,15 +109,15 @@ class AuditedCall:
         return found(check, severity, where, measured, cause, fix, **more)
 
 
-def concluded(check: str, findings: Iterable[Finding], read: int, measured: str, reason: str) -> Iterator[Result]:
-    """The findings; without any, `Passed` with what was measured, or `Skipped` with the reason if nothing was read."""
-    results: list[Result] = list(findings)
-    yield from results or [Passed(check, measured) if read else Skipped(check, reason)]
-
-
-def has_norms(layer) -> bool:
-    """Whether the layer normalizes its queries."""
-    return any(getattr(layer, name, None) is not None for name in NORMS)
+def concluded(check: str, answers: Iterable[Finding | bool], measured: str, reason: str) -> Iterator[Result]:
+    """The findings among answers; without any, `Passed` with what was measured, whose {} becomes the number of calls
+    that were read, which are the answers that are true; `Skipped` with the reason if there are none.
+    """
+    every = list(answers)
+    read, findings = every.count(True), [answer for answer in every if isinstance(answer, Finding)]
+    yield from findings
+    if not findings:
+        yield Passed(check, measured.format(counted(read, "call"))) if read else Skipped(check, reason)
 
 
 def scaled_before(call: Call) -> float | None:
@@ -143,3 +152,298 @@ def _positive(kind: type, *values) -> Any:
     """The first of some values that is a positive number; integers are also numbers of kind float."""
     numbers: list[Any] = [each for each in values if isinstance(each, (int, kind)) and not isinstance(each, bool)]
     return next((kind(number) for number in numbers if number > 0), None)
+
+
+ELEMENTS = 1 << 18  # weights computed together
+FLOAT32 = 2.0**-24  # the rounding error of sums, which are computed in float32 for 16-bit numbers too
+FIRST_ROWS = 8  # always read: a mask that is off by one has the largest effect there
+MARGIN = 1  # times the noise, within which an output matches
+CHUNK = 1 << 21  # weights computed together, which limits the memory for long texts
+QUICK = 1 << 14  # weights computed to rule out a mistake
+REPORTED = 4  # times the noise, beyond which a difference is reported
+
+# The mistakes that the outputs of a recorded run can show: those that are reported by a check. The others change what
+# a run does not hold: several batch entries, lse, gradients, fully masked rows, other values.
+SEEN = tuple(mistake for mistake in CATALOG if mistake.checks)
+
+
+class Difference(NamedTuple):
+    """ratio (H, R): the largest difference of a row as a multiple of the rounding error that is possible there · error
+    (H, R): the largest difference. NaN in rows that cannot be compared: those that are not finite, or fully masked,
+    where implementations differ.
+    """
+
+    ratio: np.ndarray
+    error: np.ndarray
+
+
+class ObservedCall(Observed):
+    """A recorded call with values and its output. wrong: the heads that are wrong, and the rows that are read"""
+
+    def __init__(self, call: Call, wrong: Part):
+        # A mistake in how weights come about does not show where the weights were recorded.
+        super().__init__(call.name, arguments_of(call), 1 if call.given is None else 0)
+        self.call = call
+        some = wrong.heads[:4]
+        count = min(len(wrong.rows), max(8, QUICK // max(1, len(some) * call.shape[2])))
+        few = wrong.rows[np.linspace(0, len(wrong.rows) - 1, count).round().astype(int)]
+        self.stages = Part(some[:1], few), Part(some, few), wrong  # few heads and rows rule out most mistakes
+
+    def agrees(self, arguments: Arguments) -> bool:
+        """Whether the output is that of the law with these arguments, in all heads that are wrong."""
+        self.effort += 1
+        return all(within(self.difference(arguments, part).ratio) for part in self.stages)
+
+    def distance(self, arguments: Arguments) -> float:
+        """The sum of squared differences in few heads and rows."""
+        error = self.difference(arguments, self.stages[1]).error
+        return np.inf if np.isnan(error).all() else float(np.nansum(error**2))
+
+    def difference(self, arguments: Arguments, part: Part) -> Difference:
+        """How far the output is from that of the law with these arguments."""
+        step = max(1, CHUNK // max(1, len(part.rows) * self.call.shape[2]))
+        parts = [part._replace(heads=part.heads[first : first + step]) for first in range(0, len(part.heads), step)]
+        pieces = [difference(self.call, each, expected(self.call, arguments, each)) for each in parts]
+        return Difference(*(np.concatenate(each) for each in zip(*pieces)))
+
+
+class Expected(NamedTuple):
+    """out (H, R, E): the expected output · noise (H, R, E): the rounding error that the same computation in the dtype
+    of the call may have · comparable (H, R): rows that are finite and not fully masked
+    """
+
+    out: np.ndarray
+    noise: np.ndarray
+    comparable: np.ndarray
+
+
+def expected(call: Call, arguments: Arguments, part: Part) -> Expected:
+    """The output that follows from q, k, v, or from the weights that were recorded instead of q and k."""
+    H, Q, K = call.shape
+    if call.given is None:
+        q, k = call.q, call.k
+    else:
+        weights, q, k = call.weights(part.rows, None, part.heads), np.zeros((H, Q, 1)), np.zeros((H, K, 1))
+        arguments = replace(arguments, to_weights=lambda scores, allowed, sinks: weights[None])
+    assert q is not None and k is not None and call.v is not None
+    arrays = q[None], k[None], call.v[None]
+    outcome = forward(arguments, *arrays, part)
+    (noise,), _ = first_order(arguments, outcome, *arrays, units=_units(call), part=part)
+    (out,), (weights,), (allowed,) = outcome.out, outcome.weights, outcome.allowed
+    attends = allowed.any(-1) | (arguments.sinks is not None)
+    return Expected(out, noise, attends & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
+
+
+def difference(call: Call, part: Part, wanted: Expected) -> Difference:
+    """How far the output of a call is from the expected one."""
+    assert call.out is not None
+    actual = np.asarray(call.out[part.heads][:, part.rows], np.float64)
+    with np.errstate(all="ignore"):
+        error = np.abs(actual - wanted.out)
+        ratio = (error / wanted.noise).max(-1)
+    comparable = wanted.comparable & np.isfinite(actual).all(-1)
+    return Difference(np.where(comparable, ratio, np.nan), np.where(comparable, error.max(-1), np.nan))
+
+
+def within(ratio: np.ndarray) -> bool:
+    """Whether at least half of the rows could be compared, and rounding explains all of their differences."""
+    known = ~np.isnan(ratio)
+    return bool(known.sum() * 2 >= known.size and known.any() and not (ratio[known] > MARGIN).any())
+
+
+def arguments_of(call: Call) -> Arguments:
+    """The arguments of a recorded call: one batch entry, and one mask and one score for everything."""
+    H, Q, K = call.shape
+    return Arguments(
+        masks={} if call.mask is None else {"rule": call.mask},
+        scores={} if call.score is None else {"softcap" if has_softcap(call.score) else "bias": call.score},
+        scale=call.scale,
+        start=call.start,
+        sinks=call.sinks,
+        heads=H,
+        queries=Q,
+        keys=K,
+        depth=1 if call.q is None else call.q.shape[2],
+        key_heads=np.arange(call.groups),
+        value_heads=np.arange(call.groups if call.v is None else len(call.v)),
+    )
+
+
+def rows_to_read(call: Call) -> np.ndarray:
+    """The rows that checks read: the first ones, and as many evenly spaced ones as fit into `ELEMENTS` weights."""
+    H, Q, K = call.shape
+    count = min(Q, max(FIRST_ROWS, ELEMENTS // max(1, H * K)))
+    spread = np.linspace(0, Q - 1, max(1, count)).round().astype(int) if Q else np.zeros(0, int)
+    return spread if count == Q else np.unique(np.concatenate([np.arange(min(FIRST_ROWS, Q)), spread]))
+
+
+def roundoff(call: Call) -> float:
+    """The unit roundoff of the coarsest dtype of the call; float64 counts as float32, because models compute their
+    softmax in float32 even then.
+
+    >>> one = np.ones((1, 1, 1))
+    >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=one.astype(np.float16), k=one))
+    2048.0
+    """
+    return max(FLOAT32, *map(unit, _dtypes(call)))
+
+
+def unit(dtype: Any) -> float:
+    """The unit roundoff (largest relative rounding error) of a dtype; 0 for integers and for unknown names."""
+    return max((float(each.eps) / 2 for each in _limits([dtype])), default=0.0)
+
+
+def _dtypes(call: Call) -> Iterator[str]:
+    yield from (str(array.dtype) for array in (call.q, call.v, call.out) if array is not None)
+    yield str(call.notes.get("dtype", "float64")).removeprefix("torch.")
+
+
+def _limits(dtypes: Iterable[Any]) -> Iterator[Any]:
+    """The `finfo` of those that are floating-point dtypes, of eight bits too."""
+    import ml_dtypes
+
+    for dtype in dtypes:
+        with suppress(TypeError, ValueError):
+            yield ml_dtypes.finfo(dtype)
+
+
+def _units(call: Call) -> Units:
+    """The units of the coarsest dtype of the call. Float32 may flush numbers below 2⁻¹²⁶ to 0."""
+    least = max([2.0**-126, *(float(each.smallest_subnormal) for each in _limits(_dtypes(call)))])
+    return Units(roundoff(call), FLOAT32, least, np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Cause:
+    """Why an output is wrong. checks: names of the checks that report it · description: completes "the output is that
+    of attention with …" · arguments: those that produce the output · left: the largest difference that remains
+    """
+
+    checks: tuple[str, ...]
+    description: str
+    cause: str
+    fix: str
+    arguments: Arguments
+    left: float
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What is known about the output of one call.
+
+    status: "matches", "explained" (by the cause), "unexplained", or "unknown" (values or outputs were not kept, or
+    the difference may or may not be rounding)
+    error: the largest difference from the expected output · noise: the rounding error that is possible there · heads:
+    the heads that differ · row: the first row that differs · rows: how many rows were read
+    """
+
+    status: str
+    error: float = 0.0
+    noise: float = 0.0
+    heads: tuple[int, ...] = ()
+    row: int = 0
+    rows: int = 0
+    cause: Cause | None = None
+
+
+def matches(call: Call) -> bool | None:
+    """Whether the output matches the inputs and arguments of the call; None where that is unknown."""
+    compared = None if call.q is None else _compared(call)
+    return None if compared is None else not bool((compared[1].ratio > MARGIN).any())
+
+
+def _compared(call: Call) -> tuple[Part, Difference] | None:
+    """(the rows that are read, the difference there); None where the output cannot be compared."""
+    if call.v is None or call.out is None or 0 in call.shape:
+        return None
+    every = Part(np.arange(call.shape[0]), rows_to_read(call))
+    found = ObservedCall(call, every).difference(arguments_of(call), every)
+    return None if np.isnan(found.ratio).all() else (every, found)
+
+
+def diagnose(call: Call) -> Diagnosis:
+    """Compares the output of a call with the expected one, and explains the difference."""
+    compared = _compared(call)
+    if compared is None:
+        return Diagnosis("unknown")
+    every, (ratio, error) = compared
+    wrong = ratio > REPORTED
+    worst = int(np.nanargmax(np.where(np.isnan(ratio), -1, ratio)))
+    result = Diagnosis(
+        "matches",
+        error=float(np.nanmax(error)),
+        noise=float(error.flat[worst] / max(ratio.flat[worst], 1e-300)),
+        rows=len(every.rows),
+    )
+    if not wrong.any():
+        return replace(result, status="unknown") if (ratio > MARGIN).any() else result
+    at = np.flatnonzero(wrong.any(1))
+    result = replace(
+        result,
+        status="unexplained",
+        error=float(error.flat[worst]),
+        heads=tuple(at.tolist()),
+        row=int(every.rows[np.argwhere(wrong)[:, 1].min()]),
+    )
+    cause = _explain(call, every._replace(heads=at))
+    return result if cause is None else replace(result, status="explained", cause=cause)
+
+
+def _explain(call: Call, wrong: Part) -> Cause | None:
+    """What explains the heads that are wrong: permuted heads, or known mistakes."""
+    permuted = _permuted(call, wrong)
+    if permuted is not None:
+        return permuted
+    seen = ObservedCall(call, wrong)
+    mistakes = explain([seen], catalog=SEEN)[0].mistakes
+    arguments = seen.mistaken(mistakes)
+    if arguments is None:
+        return None
+    descriptions, at = [], seen.arguments
+    for mistake in mistakes:
+        descriptions.append(mistake.described(at))
+        at = mistake.change(at) or at
+    return Cause(
+        checks=tuple(dict.fromkeys(check for mistake in mistakes for check in mistake.checks)),
+        description=" and ".join(descriptions),
+        cause="; ".join(mistake.cause for mistake in mistakes),
+        fix="; ".join(mistake.fix for mistake in mistakes),
+        arguments=arguments,
+        left=float(np.nanmax(seen.difference(arguments, wrong).error)),
+    )
+
+
+def _permuted(call: Call, wrong: Part) -> Cause | None:
+    """Outputs of other heads, or outputs with the head axis and the row axis swapped."""
+    assert call.out is not None
+    (H, Q, _), arguments = call.shape, arguments_of(call)
+    every = Part(np.arange(H), wrong.rows)
+    right = expected(call, arguments, every)
+    sources, left = [], 0.0
+    for head in wrong.heads:
+        ratio, error = difference(replace(call, out=np.broadcast_to(call.out[head], call.out.shape)), every, right)
+        source = next((int(h) for h in every.heads if h != head and within(ratio[h])), None)
+        if source is None:
+            break
+        sources.append(source)
+        left = max(left, float(np.nanmax(error[source])))
+    else:
+        shown = ", ".join(f"{source} in place of {head}" for head, source in list(zip(wrong.heads, sources))[:8])
+        cause = "heads are split and merged in different orders"
+        fix = "split and merge the heads with the same view and transpose"
+        return Cause(("heads",), f"other heads ({shown})", cause, fix, arguments, left)
+    if len(wrong.rows) < Q or 1 in (H, Q):
+        return None
+    out, noise = (part.swapaxes(0, 1).reshape(part.shape) for part in (right.out, right.noise))
+    swapped = right._replace(out=out, noise=noise)
+    ratio, error = difference(call, every, swapped)
+    if not within(ratio):
+        return None
+    return Cause(
+        ("heads",),
+        "the head axis and the row axis swapped",
+        "reshape is used where a transpose is needed",
+        "call transpose(1, 2) before reshape",
+        arguments,
+        float(np.nanmax(error)),
+    )

@@ -1,16 +1,20 @@
-"""The checks numbers, overflow and empty-rows: NaN and infinity, scores out of range in 16 bits, fully masked rows."""
+"""The checks numbers, overflow and empty-rows: NaN and infinity, scores out of range in 16 bits, fully masked rows; and
+the checks saturated, uniform, dead, duplicate and sink: heads with unusual statistics. Healthy models, random or
+trained, have such heads too, so those findings are notes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...common.text.units import counted
 from ...lens import Call
-from ..finding import Passed, Result
-from .audited_run import AuditedRun, concluded
-from .observed_call import roundoff, rows_to_read
+from ..finding import Finding, Passed, Result, listed
+from .audited_run import AuditedCall, AuditedRun, concluded, roundoff, rows_to_read
 
 LARGEST = 65504.0  # of float16
 COARSE = 0.25  # spacing of scores, in nats; a step of that size changes a weight by about a quarter
@@ -27,7 +31,6 @@ def numbers(run: AuditedRun) -> Iterator[Result]:
     audited, arrays = affected[0]
     name, (count, at) = next(iter(arrays.items()))
     of_head = len(at) == 3 and name in ("q", "out", "scores", "given")
-    cause, fix = _cause(audited.call, list(arrays))
     more = "" if len(affected) == 1 else f"; {len(affected) - 1} later calls have some, too"
     measured = "; ".join(
         f"{name} has {count:,} values that are NaN or infinite, the first at index {list(at)}"
@@ -37,8 +40,7 @@ def numbers(run: AuditedRun) -> Iterator[Result]:
         "numbers",
         "fault",
         f"{measured} (threshold: 0){more}",
-        cause,
-        fix,
+        *_cause(audited.call, list(arrays)),
         heads=at[:1] if of_head else (),
         row=at[1] if of_head else at[0] if name == "x" else None,
         numbers={
@@ -87,10 +89,7 @@ def _cause(call: Call, names: list[str]) -> tuple[str, str]:
     before = "x, which was not recorded, or" if call.x is None else "x is finite where it was recorded:"
     if name == "out" and roundoff(call) == HALF and largest > LARGEST:
         return (
-            (
-                f"q, k and v are finite, but q·k reaches {largest:.3g} before the scale, beyond the largest float16 of "
-                f"{LARGEST:.0f}"
-            ),
+            f"q, k and v are finite, but q·k reaches {largest:.3g} before the scale, beyond float16's {LARGEST:.0f}",
             "scale q before the product q·k, or run the attention in bfloat16 or float32",
         )
     return {
@@ -120,64 +119,47 @@ def _largest(call: Call) -> float:
     """The largest magnitude of q·k before the scale, from the statistics of the rows where they suffice."""
     if call.q is None or call.k is None or not call.scale:
         return 0.0
-    if call.score is None and "high" in call.rows:
-        with np.errstate(all="ignore"):
-            ends = np.abs(np.stack([call.rows["high"], call.rows["low"]]).astype(np.float64))
-        return float(np.max(ends, where=np.isfinite(ends), initial=0) / abs(call.scale))
-    group = call.shape[0] // call.groups
-    rows = rows_to_read(call)
-    most = [
-        np.abs(np.asarray(call.q[h][rows], np.float64) @ np.asarray(call.k[h // group], np.float64).T).max(initial=0)
-        for h in range(call.shape[0])
-    ]
-    return float(max(most, default=0))
+    from_rows = call.score is None and "high" in call.rows
+    ends = np.stack([call.rows["high"], call.rows["low"]]) if from_rows else call.logits(rows_to_read(call))
+    with np.errstate(all="ignore"):
+        sizes = np.abs(ends.astype(np.float64)) / abs(call.scale)
+    return float(np.max(sizes, where=np.isfinite(sizes), initial=0))
 
 
 def overflow(run: AuditedRun) -> Iterator[Result]:
     """q·k beyond the range of float16, and scores so large that 16-bit numbers cannot resolve their differences."""
-    read, largest, findings = 0, 0.0, []
-    for audited in run.calls:
-        call = audited.call
-        u = roundoff(call)
-        if u < HALF or call.q is None:
-            continue
-        read += 1
-        top = _largest(call)
-        largest = max(largest, top)
-        if u == HALF and top > LARGEST:
-            broken = call.out is not None and not np.isfinite(np.asarray(call.out, np.float32)).all()
-            findings.append(
-                audited.finding(
-                    "overflow",
-                    "fault" if broken else "warning",
-                    f"q·k reaches {top:.3g}, beyond the largest float16, {LARGEST:.0f} (threshold)"
-                    + (": the output is not finite" if broken else ""),
-                    "q and k are large in float16: the product overflows before the scale is applied",
-                    "scale q before the product q·k, or run the attention in bfloat16 or float32",
-                    numbers={"largest": top},
-                )
-            )
-        share = _coarse(call, u)
-        if share > 0.5:
-            findings.append(
-                audited.finding(
-                    "overflow",
-                    "warning",
-                    f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is "
-                    f"more than {COARSE} and more than a quarter of the range of the scores (threshold: half of the "
-                    "rows)",
-                    "all scores of a row contain a large common offset, which uses up the precision",
-                    "compute the scores in float32, or subtract the common offset",
-                    numbers={"share": share},
-                )
-            )
-    yield from concluded(
-        "overflow",
-        findings,
-        read,
-        f"{counted(read, 'call')} in 16 bits: q·k reaches {largest:.3g}",
-        "no call is in 16 bits",
-    )
+    short = [audited for audited in run.calls if roundoff(audited.call) >= HALF and audited.call.q is not None]
+    largest = [_largest(audited.call) for audited in short]
+    answers = (answer for audited, top in zip(short, largest) for answer in _overflows(audited, top))
+    measured = f"{{}} in 16 bits: q·k reaches {max(largest, default=0):.3g}"
+    yield from concluded("overflow", answers, measured, "no call is in 16 bits")
+
+
+def _overflows(audited: AuditedCall, top: float) -> Iterator[Finding | bool]:
+    yield True
+    call, u = audited.call, roundoff(audited.call)
+    if u == HALF and top > LARGEST:
+        broken = call.out is not None and not np.isfinite(np.asarray(call.out, np.float32)).all()
+        yield audited.finding(
+            "overflow",
+            "fault" if broken else "warning",
+            f"q·k reaches {top:.3g}, beyond the largest float16, {LARGEST:.0f} (threshold)"
+            + (": the output is not finite" if broken else ""),
+            "q and k are large in float16: the product overflows before the scale is applied",
+            "scale q before the product q·k, or run the attention in bfloat16 or float32",
+            numbers={"largest": top},
+        )
+    share = _coarse(call, u)
+    if share > 0.5:
+        yield audited.finding(
+            "overflow",
+            "warning",
+            f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is more than {COARSE} "
+            "and more than a quarter of the range of the scores (threshold: half of the rows)",
+            "all scores of a row contain a large common offset, which uses up the precision",
+            "compute the scores in float32, or subtract the common offset",
+            numbers={"share": share},
+        )
 
 
 def _coarse(call: Call, u: float) -> float:
@@ -192,45 +174,31 @@ def _coarse(call: Call, u: float) -> float:
     return float(((step > COARSE) & (step > (high - low) / 4))[rows].mean())
 
 
-def empty_rows(run: AuditedRun) -> Iterator[Result]:
+def empty_rows(audited: AuditedCall) -> Iterator[Finding | bool]:
     """Fully masked rows, and their output, which depends on the implementation: 0, the mean of all values, or NaN."""
-    read, findings = 0, []
-    for audited in run.calls:
-        call = audited.call
-        if "attended" not in call.rows:
-            continue
-        read += 1
-        empty = np.asarray(call.rows["attended"]) == 0
-        if not empty.any():
-            continue
-        row = int(np.argwhere(empty)[0, 1])
-        heads = tuple(np.flatnonzero(empty.any(1)).tolist())
-        convention = _convention(call, empty)
-        count = int(empty.any(0).sum())
-        findings.append(
-            audited.finding(
-                "empty-rows",
-                "fault" if convention == "NaN" else "note",
-                f"{count} of {counted(call.shape[1], 'row')} {'is' if count == 1 else 'are'} fully masked "
-                f"(threshold: 0); {'its' if count == 1 else 'their'} output is {convention}",
-                "rows of padding, or a mask that allows no key in some rows",
-                "let every row attend to at least its own key, or set the output of fully masked rows to 0"
-                if convention == "NaN"
-                else (
-                    "no fix is needed if these rows are unused padding; otherwise let every row attend to at "
-                    "least its own key"
-                ),
-                heads=heads,
-                row=row,
-                numbers={"rows": count, "convention": convention, "heads": list(heads)},
-            )
-        )
-    yield from concluded(
+    call = audited.call
+    if "attended" not in call.rows:
+        return
+    yield True
+    empty = np.asarray(call.rows["attended"]) == 0
+    if not empty.any():
+        return
+    row = int(np.argwhere(empty)[0, 1])
+    heads = tuple(np.flatnonzero(empty.any(1)).tolist())
+    convention = _convention(call, empty)
+    count = int(empty.any(0).sum())
+    yield audited.finding(
         "empty-rows",
-        findings,
-        read,
-        f"{counted(read, 'call')}: no row is fully masked",
-        "no statistics of rows were recorded",
+        "fault" if convention == "NaN" else "note",
+        f"{count} of {counted(call.shape[1], 'row')} {'is' if count == 1 else 'are'} fully masked "
+        f"(threshold: 0); {'its' if count == 1 else 'their'} output is {convention}",
+        "rows of padding, or a mask that allows no key in some rows",
+        "let every row attend to at least its own key, or set the output of fully masked rows to 0"
+        if convention == "NaN"
+        else "no fix is needed if these rows are unused padding; otherwise let every row attend to its own key",
+        heads=heads,
+        row=row,
+        numbers={"rows": count, "convention": convention, "heads": list(heads)},
     )
 
 
@@ -249,3 +217,189 @@ def _convention(call: Call, empty: np.ndarray) -> str:
     mean = v.mean(1)[heads // (call.shape[0] // len(v))]
     near = np.abs(out - mean) <= 64 * roundoff(call) * (np.abs(v).max(initial=0) + np.abs(mean))
     return "the mean of all values" if near.all() else "neither 0, NaN nor the mean of all values"
+
+
+SEVERAL = 8  # keys that a row must attend to for its pattern to count
+SURE, MOST = 0.99, 0.9  # a weight that leaves almost nothing for other keys · the share of rows with such a weight
+LARGE = 20.0  # nats between the smallest and the largest score; e⁻²⁰ is below the resolution of float32 at 1
+EVEN = 0.9999  # share of the largest possible entropy
+MOSTLY = 0.5
+NOTHING = 1e-6  # share of the output of the other heads
+SAME = 1e-3  # total variation distance between two patterns
+
+
+class HeadPattern(NamedTuple):
+    """Heads of one call with the same property, and the words of the finding."""
+
+    heads: list[int]
+    measured: str
+    cause: str
+    fix: str
+    numbers: dict[str, Any]
+
+
+def notes(check: str, run: AuditedRun) -> Iterator[Result]:
+    """One note per call, for all its heads with the property of the check."""
+    pattern, passed = PATTERNS[check]
+    matches = [(audited, match) for audited in run.calls if (match := pattern(run, audited.call)) is not None]
+    notes = (
+        not match.heads
+        or audited.finding(
+            check,
+            "note",
+            match.measured,
+            match.cause,
+            match.fix,
+            heads=match.heads,
+            numbers={"heads": match.heads, **match.numbers},
+        )
+        for audited, match in matches
+    )
+    skipped = f"no row attends to {SEVERAL} keys or more, or no finite output was recorded"
+    yield from concluded(check, notes, f"{{}}: {passed}", skipped)
+
+
+def _rows_with_several_keys(call: Call) -> np.ndarray | None:
+    """(H, Q): the rows that attend to several keys; None without any."""
+    if "attended" not in call.rows:
+        return None
+    several = np.asarray(call.rows["attended"]) >= SEVERAL
+    return several if several.any() else None
+
+
+def _mean(call: Call, name: str, rows: np.ndarray) -> np.ndarray:
+    return np.where(rows, call.rows[name], 0).sum(1, dtype=np.float64) / np.maximum(rows.sum(1), 1)
+
+
+def _saturated(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads whose softmax selects a single key, because scores are large: their gradients vanish. Heads that select by
+    position, such as the previous token, are clean on purpose and do not count.
+    """
+    rows = _rows_with_several_keys(call)
+    if rows is None or call.given is not None:  # without scores the cause is unknown
+        return None
+    with np.errstate(invalid="ignore"):
+        wide = np.asarray(call.rows["high"], np.float64) - call.rows["low"] > LARGE
+    share = (rows & wide & (np.asarray(call.rows["maximum"]) > SURE)).sum(1) / np.maximum(rows.sum(1), 1)
+    heads = [head for head in np.flatnonzero(share > MOST).tolist() if not _by_position(call, head)]
+    missing = call.q is not None and call.q.shape[2] > 1 and math.isclose(call.scale, 1, rel_tol=1e-3)
+    return HeadPattern(
+        heads,
+        f"in at least {share[heads].min(initial=1):.0%} of the rows (threshold: {MOST:.0%}) one key has a weight above "
+        f"{SURE}, and scores differ by more than {LARGE:g} nats",
+        "large scores: the scale of q·k is 1, so 1/√D may be missing, or q and k have large norms"
+        if missing
+        else f"q and k have large norms; the scale of q·k is {call.scale:.4g}",
+        "check the scale; if it is right, normalize q and k or use a softcap"
+        if missing
+        else "normalize q and k or use a softcap; no fix is needed if the head is trained to select single keys",
+        {"shares": share[heads].tolist()},
+    )
+
+
+def _by_position(call: Call, head: int) -> bool:
+    """Whether most rows select the key at the same distance from their own position."""
+    at = rows_to_read(call)
+    distance = call.start + at - call.weights(at, None, [head])[0].argmax(-1)
+    return bool((distance == np.bincount(distance - distance.min()).argmax() + distance.min()).mean() > MOST)
+
+
+def _uniform(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads whose weights are nearly equal over all visible keys: they compute a mean."""
+    rows = _rows_with_several_keys(call)
+    if rows is None:
+        return None
+    spread = np.min(np.where(rows, call.rows["spread"], 1), axis=1)
+    heads = np.flatnonzero((spread > EVEN) & rows.any(1)).tolist()
+    return HeadPattern(
+        heads,
+        f"the entropy of every row is more than {EVEN} of the largest possible entropy (threshold)",
+        "scores hardly differ: an untrained head, q or k near 0, or a scale that is much too small",
+        "no fix is needed in an untrained model; otherwise check the norms of q and k",
+        {"least": spread[heads].tolist()},
+    )
+
+
+def _dead(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads whose output is 0, or far smaller than that of the others."""
+    if call.out is None or 0 in call.shape:
+        return None
+    size = np.array([np.abs(np.asarray(out, np.float64)).max() for out in call.out])
+    if not np.isfinite(size).all():
+        return None
+    heads = np.flatnonzero(size <= NOTHING * size.max()).tolist()
+    return HeadPattern(
+        heads,
+        f"the largest output value is {size[heads].max(initial=0):.1e}, that of the other heads is {size.max():.1e} "
+        f"(threshold: {NOTHING:g} of that)",
+        "values near 0: a head that was pruned, or that became inactive during training",
+        "no fix is needed; the head can be removed without changing the output",
+        {"sizes": size[heads].tolist()},
+    )
+
+
+def _sink(run: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads that put most of their weight on the first key or on special tokens."""
+    special = np.array(run.run.axes[call.keys].special)
+    rows = _rows_with_several_keys(call)
+    if rows is None:
+        return None
+    first, others = _mean(call, "first", rows), _mean(call, "special", rows)
+    if special.mean() > MOSTLY:  # then most of the text is special tokens
+        others = np.zeros_like(others)
+    most = np.maximum(first, others)
+    heads = np.flatnonzero(most > MOSTLY).tolist()
+    where = "the first key" if (first[heads] >= others[heads] - 1e-6).all() else "special tokens"
+    return HeadPattern(
+        heads,
+        f"on average at least {most[heads].min(initial=1):.0%} of the weight is on {where} (threshold: {MOSTLY:.0%})",
+        "an attention sink: trained heads put unused weight there",
+        "no fix is needed; hide that key in the attention map to inspect the other weights",
+        {"first": first[heads].tolist(), "special": others[heads].tolist()},
+    )
+
+
+def _duplicate(_: AuditedRun, call: Call) -> HeadPattern | None:
+    """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
+    rows = _rows_with_several_keys(call)
+    if rows is None:
+        return None
+    at = rows_to_read(call)
+    at = at[rows[:, at].all(0)][-64:]
+    if not len(at):
+        return None
+    weights = call.weights(at)
+    chosen = np.zeros(rows.shape, bool)
+    chosen[:, at] = True
+    distinctive = (
+        (_mean(call, "spread", chosen) < 0.95)
+        & (_mean(call, "maximum", chosen) < 0.95)
+        & (_mean(call, "first", chosen) < MOSTLY)
+    )
+    limit = max(SAME, 64 * roundoff(call))
+    candidates = np.flatnonzero(distinctive).tolist()
+    pairs = [
+        (a, b)
+        for a in candidates
+        for b in candidates
+        if a < b and np.abs(weights[a] - weights[b]).sum(-1).max() / 2 < limit
+    ]
+    shown = listed([f"{a} and {b}" for a, b in pairs])
+    return HeadPattern(
+        sorted({head for pair in pairs for head in pair}),
+        f"the weights of heads {shown} differ by less than {limit:.1e} in total variation (threshold) in each of "
+        f"{counted(len(at), 'row')}",
+        "copied weights, or heads that were initialized identically",
+        "no fix is needed; one head of each pair can be merged into the other",
+        {"pairs": [list(pair) for pair in pairs]},
+    )
+
+
+# The property of a head by the name of its check, and what is said where no head has it.
+PATTERNS = {
+    "saturated": (_saturated, "no head gives all its weight to a single key in most rows"),
+    "uniform": (_uniform, "no head has nearly equal weights in all its rows"),
+    "dead": (_dead, "every head contributes to the output"),
+    "duplicate": (_duplicate, "all patterns differ"),
+    "sink": (_sink, "no head puts most of its weight on the first key or on special tokens"),
+}
