@@ -195,7 +195,7 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
             "pass checks=['mask', 'scale'], or omit checks= to run all checks that apply",
         )
     chosen = known if checks is None else [checks] if isinstance(checks, str) else list(checks)
-    expected, where = f"one of {', '.join(known)}", "docs/reference/checks.md"
+    expected, where = f"one of {', '.join(known)}", "the line above"
     unknown = [name for name in chosen if name not in known]
     reasons = [Reason("no such check", repr(name), expected, did_you_mean(str(name), known, where)) for name in unknown]
     if reasons:
