@@ -77,23 +77,26 @@ class Layers(nn.Module):
         for layer in self.layers:
             x = functional.dropout(x, self.drop)
             if isinstance(layer, Attention):
-                x = x + layer(x, seen & real[:, None, None])
+                own = torch.eye(n, dtype=torch.bool)  # so that no row of padding is without a key
+                x = x + layer(x, seen & real[:, None, None] | own)
             elif isinstance(layer, nn.MultiheadAttention):
-                hidden = seen.float() if self.fault == "mask as numbers" else ~seen
-                x = x + layer(x, x, x, attn_mask=hidden, key_padding_mask=_like(hidden, ~real), need_weights=False)[0]
+                hidden = seen.float() if self.fault == "mask as numbers" else _added(~seen)
+                x = x + layer(x, x, x, attn_mask=hidden, key_padding_mask=_added(~real), need_weights=False)[0]
             else:
-                hidden = seen.float() if self.fault == "mask as numbers" else ~seen
-                x = layer(x, hidden, _like(hidden, ~real))
+                hidden = seen.float() if self.fault == "mask as numbers" else _added(~seen)
+                x = layer(x, hidden, _added(~real))
         return x
 
 
-def _like(mask: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """A padding mask of the dtype of another mask, as torch asks for."""
-    return hidden if mask.dtype is torch.bool else torch.zeros(hidden.shape).masked_fill(hidden, -math.inf)
+def _added(hidden: torch.Tensor) -> torch.Tensor:
+    """A mask as numbers that are added to scores; finite, so that rows of padding are not NaN."""
+    return torch.zeros(hidden.shape).masked_fill(hidden, -1e9)
 
 
 def _encoder() -> nn.Module:
-    return nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, 0.0, batch_first=True)
+    return nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 2 * WIDTH, 0.0, torch.tanh, batch_first=True
+    )  # without fused layers
 
 
 def _multihead() -> nn.Module:
