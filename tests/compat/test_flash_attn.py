@@ -236,8 +236,8 @@ def test_dropout_is_repeated_by_its_seed():
     ("words", "call"),
     [
         ("q has other axes", lambda q, s: fa.flash_attn_func(q[0], q, q)),
-        ("kv has other axes", lambda q, s: fa.flash_attn_kvpacked_func(q, q)),
-        ("qkv has other axes", lambda q, s: fa.flash_attn_varlen_qkvpacked_func(q, s, 3)),
+        ("packed array has other axes", lambda q, s: fa.flash_attn_kvpacked_func(q, q)),
+        ("packed array has other axes", lambda q, s: fa.flash_attn_varlen_qkvpacked_func(q, s, 3)),
         ("cu_seqlens_q is not ascending", lambda q, s: fa.flash_attn_varlen_func(q[0], q[0], q[0], s.flip(0), s, 3, 3)),
         ("differ in length", lambda q, s: fa.flash_attn_varlen_func(q[0], q[0], q[0], s[:2], s, 3, 3)),
         ("one of k and v", lambda q, s: fa.flash_attn_with_kvcache(q, q, q, q, cache_seqlens=0)),

@@ -122,7 +122,7 @@ def of_blocks(rows, keys, last, left, right, used=None):
 def test_packed_sequences(name, equal):
     """Output and gradients, and the parts as they were."""
     make, last, left, right = PACKED[name]
-    lengths = [3, 1, 6], [3, 1, 6] if equal else [5, 4, 2]
+    lengths = [3, 1, 6], [3, 1, 6] if equal else [5, 4, 8]
     arrays = [
         [normal(1, size, 2, 8, seed=seed + size) for size in some]
         for seed, some in zip((0, 20, 40), (*lengths, lengths[1]))
@@ -150,6 +150,10 @@ def test_several_of_one_length():
         xops.memory_efficient_attention(x[:, 1:], x, x, attn_bias=bias)
     with refusing("an array of other sequences"):
         bias.split(x[:, 1:])
+    with refusing("rows without keys"):
+        xops.BlockDiagonalMask.from_seqlens([1, 3], [1, 2]).make_causal_from_bottomright()
+    with refusing("a window without keys"):
+        xops.LocalAttentionFromBottomRightMask(window_left=1, window_right=-1)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -157,12 +161,16 @@ def test_sequences_in_a_padded_cache(causal):
     """Keys after the used ones are not read, whatever they are."""
     rows, used, room = [1, 2, 1], [4, 6, 1], 6
     kind = xops.BlockDiagonalCausalWithOffsetPaddedKeysMask if causal else xops.BlockDiagonalPaddedKeysMask
-    bias = kind.from_seqlens(q_seqlen=rows, kv_padding=room, kv_seqlen=used)
-    hidden = of_blocks(np.cumsum([0, *rows]).tolist(), [0, 6, 12, 18], causal, None, 0 if causal else None, used)
+    bias = kind.from_seqlens(q_seqlen=rows, kv_padding=room, kv_seqlen=used, device="cpu").to("cpu")
+    assert [*bias.q_seqinfo.intervals(), *bias.k_seqinfo.intervals()][2:5] == [(3, 4), (0, 4), (6, 12)]
+    starts = [0, 1, 3, 4], [0, 6, 12, 18]
+    hidden = of_blocks(*starts, causal, None, 0 if causal else None, used)
     q, k = normal(1, 4, 2, 8), normal(1, 18, 2, 8, seed=1)
     exact = plain(q, k, k, hidden)
+    from_start = plain(q, k, k, of_blocks(*starts, False, None, 0, used))
     k[:, 4:6] = torch.nan
     close(xops.memory_efficient_attention(q, k, k, attn_bias=bias), exact)
+    close(xops.memory_efficient_attention(q, k, k, attn_bias=bias.make_causal()), from_start)
     with refusing("longer than its room"):
         kind.from_seqlens(q_seqlen=rows, kv_padding=3, kv_seqlen=used)
 

@@ -63,9 +63,9 @@ def unpad_input(
     """
     every = attention_mask if unused_mask is None else attention_mask + unused_mask
     lengths, used = (mask.sum(dim=-1, dtype=torch.int32) for mask in (every, attention_mask))
-    indices = torch.nonzero(every.flatten(), as_tuple=False).flatten()
+    indices = every.flatten().nonzero().flatten()
     starts = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-    longest = int(lengths.max()) if lengths.numel() else 0
+    longest = max(lengths.tolist(), default=0)
     return index_first_axis(hidden_states.flatten(0, 1), indices), indices, starts, longest, used
 
 

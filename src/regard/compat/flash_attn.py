@@ -113,8 +113,7 @@ def flash_attn_kvpacked_func(q: torch.Tensor, kv: torch.Tensor, *rest: Any, **op
         >>> flash_attn_kvpacked_func(torch.zeros(1, 3, 2, 8), torch.zeros(1, 5, 2, 1, 8), causal=True).shape
         torch.Size([1, 3, 2, 8])
     """
-    _raise("flash_attn_kvpacked_func", _packed("kv", kv, 5, 2))
-    return flash_attn_func(q, *kv.unbind(2), *rest, **options)
+    return flash_attn_func(q, *_parts("flash_attn_kvpacked_func", kv, 5, 2), *rest, **options)
 
 
 def flash_attn_qkvpacked_func(qkv: torch.Tensor, *rest: Any, **options: Any) -> Any:
@@ -137,8 +136,7 @@ def flash_attn_qkvpacked_func(qkv: torch.Tensor, *rest: Any, **options: Any) -> 
         >>> flash_attn_qkvpacked_func(torch.zeros(1, 5, 3, 2, 8), causal=True).shape
         torch.Size([1, 5, 2, 8])
     """
-    _raise("flash_attn_qkvpacked_func", _packed("qkv", qkv, 5, 3))
-    return flash_attn_func(*qkv.unbind(2), *rest, **options)
+    return flash_attn_func(*_parts("flash_attn_qkvpacked_func", qkv, 5, 3), *rest, **options)
 
 
 def flash_attn_varlen_func(
@@ -202,9 +200,6 @@ def flash_attn_varlen_func(
     if len(rows) != len(keys):
         given, fix = f"{len(rows)} and {len(keys)} starts", "pass a start of each sequence, and the end of the last"
         raise refuse(where, "cu_seqlens_q and cu_seqlens_k differ in length", given, "B + 1 of each", fix)
-    if not len(q) or not len(k):
-        found = _attend(q[None], k[None], v[None], Arguments(), dropout_p, return_attn_probs, where)
-        return (found[0][0], found[1][0], None) if return_attn_probs else found[0]
     own, place, document = sequences(rows, keys, (len(q), len(k)))
     if alibi_slopes is not None and alibi_slopes.ndim == 2:  # by sequence: rows after the last one have no keys
         slope = table(alibi_slopes[document.clamp(min=0)].T.contiguous(), "slope")[head, query]
@@ -251,8 +246,7 @@ def flash_attn_varlen_kvpacked_func(
         >>> flash_attn_varlen_kvpacked_func(torch.zeros(7, 2, 8), torch.zeros(7, 2, 1, 8), starts, starts, 4, 4).shape
         torch.Size([7, 2, 8])
     """
-    _raise("flash_attn_varlen_kvpacked_func", _packed("kv", kv, 4, 2))
-    k, v = kv.unbind(1)
+    k, v = _parts("flash_attn_varlen_kvpacked_func", kv, 4, 2)
     starts: Any = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     return flash_attn_varlen_func(q, k, v, *starts, *rest, **options)
 
@@ -281,8 +275,7 @@ def flash_attn_varlen_qkvpacked_func(
         >>> flash_attn_varlen_qkvpacked_func(torch.zeros(7, 3, 2, 8), torch.tensor([0, 3, 7]), 4, causal=True).shape
         torch.Size([7, 2, 8])
     """
-    _raise("flash_attn_varlen_qkvpacked_func", _packed("qkv", qkv, 4, 3))
-    q, k, v = qkv.unbind(1)
+    q, k, v = _parts("flash_attn_varlen_qkvpacked_func", qkv, 4, 3)
     starts: Any = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
     return flash_attn_varlen_func(q, k, v, *starts, *rest, **options)
 
@@ -380,11 +373,9 @@ def flash_attn_with_kvcache(
         k_cache[rows, place], v_cache[rows, place] = k.to(k_cache.dtype), v.to(v_cache.dtype)
     longest = int(after.max()) if B else 0
     if block_table is not None:
-        keys, values = (cache[block_table.long()].flatten(1, 2)[:, :longest] for cache in (k_cache, v_cache))
-    elif cache_batch_idx is None:
-        keys, values = k_cache[:B, :longest], v_cache[:B, :longest]
-    else:
-        keys, values = k_cache[entry, :longest], v_cache[entry, :longest]
+        k_cache, v_cache = (cache[block_table.long()].flatten(1, 2) for cache in (k_cache, v_cache))
+    own_entries = slice(B) if cache_batch_idx is None else entry
+    keys, values = (cache[own_entries, :longest] for cache in (k_cache, v_cache))
     mask, score = _rules(query, causal, window_size, softcap, _slope(alibi_slopes))
     own: Expr = lengths(after)
     if cache_leftpad is not None:
@@ -455,7 +446,7 @@ def _sizes(**arrays: tuple[Any, int]) -> list[Reason]:
     return [
         Reason(
             f"{name} has other axes",
-            str(tuple(array.shape)) if isinstance(array, torch.Tensor) else type(array).__name__,
+            _shown(array),
             f"a tensor ({'batch, rows' if axes == 4 else 'rows'}, heads, depth)",
             "pass it as flash_attn does: heads are the last axis but one",
         )
@@ -464,12 +455,12 @@ def _sizes(**arrays: tuple[Any, int]) -> list[Reason]:
     ]
 
 
-def _packed(name: str, array: Any, axes: int, count: int) -> list[Reason]:
-    """A reason unless the array has so many axes, and `count` entries along the last but two."""
-    if isinstance(array, torch.Tensor) and array.ndim == axes and array.shape[-3] == count:
-        return []
-    shown = str(tuple(array.shape)) if isinstance(array, torch.Tensor) else type(array).__name__
-    return [Reason(f"{name} has other axes", shown, f"(…, {count}, heads, depth)", f"stack the {count} of them")]
+def _parts(where: str, array: Any, axes: int, count: int) -> tuple[torch.Tensor, ...]:
+    """The `count` arrays that are packed along the last axis but two of one with so many axes."""
+    if not isinstance(array, torch.Tensor) or array.ndim != axes or array.shape[-3] != count:
+        expected, fix = f"(…, {count}, heads, depth)", f"stack the {count} of them"
+        raise refuse(where, "a packed array has other axes", _shown(array), expected, fix)
+    return array.unbind(-3)
 
 
 def _starts(name: str, starts: tuple[int, ...], rows: int) -> list[Reason]:
@@ -477,6 +468,10 @@ def _starts(name: str, starts: tuple[int, ...], rows: int) -> list[Reason]:
     if starts and starts[0] >= 0 and starts[-1] <= rows and all(a <= b for a, b in pairwise(starts)):
         return []
     return [Reason(f"{name} is not ascending", f"{starts}", f"integers from 0 to {rows}", "pass cumulative lengths")]
+
+
+def _shown(array: Any) -> str:
+    return str(tuple(array.shape)) if isinstance(array, torch.Tensor) else type(array).__name__
 
 
 def _raise(where: str, reasons: list[Reason]) -> None:

@@ -25,7 +25,7 @@ def sequences(
     keys: tuple[int, ...],
     sizes: tuple[int, int],
     *,
-    counts: tuple[int, ...] | None = None,
+    counts: list[int] | None = None,
     last: bool = True,
 ) -> Sequences:
     """The rules of sequences that begin at `rows` and `keys`, which end with where the last sequence ends.
@@ -34,7 +34,7 @@ def sequences(
     a sequence is at its last key; otherwise the first row is at its first key.
     """
     many, others = sizes
-    lengths = [end - start for start, end in pairwise(keys)] if counts is None else list(counts)
+    lengths = [end - start for start, end in pairwise(keys)] if counts is None else counts
     of_rows = _numbers(rows, [end - start for start, end in pairwise(rows)], many, -1)
     if rows == keys and counts is None and many == others == rows[-1] and not rows[0]:
         number = table(of_rows, "document")
@@ -44,14 +44,14 @@ def sequences(
         begin - start + (length - (end - start) if last else 0)
         for (start, end), begin, length in zip(pairwise(rows), keys, lengths)
     ]
-    place = torch.arange(many) + torch.tensor(shifts or [0])[of_rows.clamp(min=0)]
+    place = torch.arange(len(of_rows)) + torch.tensor(shifts or [0])[of_rows.clamp(min=0)]
     own = table(of_rows, "document")[query] == table(of_keys, "other_document")[key]
     return Sequences(own, table(place, "place")[query], of_rows)
 
 
 def _numbers(starts: tuple[int, ...], lengths: list[int], size: int, none: int) -> torch.Tensor:
-    """The number of the sequence of each position; `none` where there is none."""
-    found = torch.full((size,), none)
+    """The number of the sequence of each position; `none` where there is none, and one element for an empty axis."""
+    found = torch.full((max(size, 1),), none)
     for number, (start, length) in enumerate(zip(starts, lengths)):
         found[start : start + length] = number
     return found

@@ -36,12 +36,15 @@ __all__ = [
     "LowerTriangularFromBottomRightMask",
     "LowerTriangularMask",
     "LowerTriangularMaskWithTensorBias",
+    "MemoryEfficientAttentionCutlassOp",
+    "MemoryEfficientAttentionFlashAttentionOp",
     "memory_efficient_attention",
     "unbind",
 ]
 
 __version__ = "0.0.32"  # whose functions these are
 unbind = torch.unbind
+MemoryEfficientAttentionCutlassOp = MemoryEfficientAttentionFlashAttentionOp = None  # values of op=, without an effect
 
 
 def memory_efficient_attention(
@@ -119,6 +122,17 @@ class AttentionBias(ABC):
     def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
         """(mask, score) of a call with so many rows and keys, where row i is at position i."""
 
+    def to(self, device: torch.device) -> Self:
+        """The same bias: it is a rule, which has no device.
+
+        Args:
+            device: where the arrays of the call are.
+
+        Returns:
+            The bias.
+        """
+        return self
+
     def materialize(
         self, shape: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> torch.Tensor:
@@ -139,7 +153,7 @@ class AttentionBias(ABC):
         """
         mask, score = self.rules(*shape[-2:])
         i, j = np.ogrid[: shape[-2], : shape[-1]]
-        values = {"batch": np.int64(0), "head": np.int64(0), "query": i, "key": j}
+        values = {"query": i, "key": j}
         allowed = np.broadcast_to(np.True_ if mask is None else evaluate(mask, values), tuple(shape[-2:]))
         found = torch.zeros(tuple(shape[-2:]), dtype=dtype, device=device)
         found = found.masked_fill(torch.from_numpy(~allowed).to(device), -torch.inf).expand(tuple(shape))
@@ -188,11 +202,11 @@ class LowerTriangularMaskWithTensorBias(LowerTriangularMask):
     """
 
     def __init__(self, bias: torch.Tensor):
-        self.bias = bias
+        self._bias = bias
 
     def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
         """(mask, score)."""
-        return super().rules(rows, keys)[0], self.bias
+        return super().rules(rows, keys)[0], self._bias
 
 
 class LowerTriangularFromBottomRightMask(_Band):
@@ -225,7 +239,7 @@ class LowerTriangularFromBottomRightLocalAttentionMask(LowerTriangularFromBottom
     """
 
     def __init__(self, _window_size: int):
-        _positive("LowerTriangularFromBottomRightLocalAttentionMask", _window_size)
+        _at_least("LowerTriangularFromBottomRightLocalAttentionMask", _window_size, 1)
         self.left = _window_size - 1
 
 
@@ -238,7 +252,8 @@ class LocalAttentionFromBottomRightMask(_Band):
     """
 
     def __init__(self, window_left: int, window_right: int):
-        self.left, self.right = window_left, window_right
+        _at_least("LocalAttentionFromBottomRightMask", min(window_left, window_right), 0)
+        self.left, self.right = self.window_left, self.window_right = window_left, window_right
 
 
 # ---- biases of several sequences in one axis -------------------------------------------------------------------------
@@ -259,6 +274,10 @@ class SequenceInfo:
         lengths = [int(each) for each in seqlens]
         starts = [0, *np.cumsum(lengths).tolist()]
         return cls(torch.tensor(starts, dtype=torch.int32), max(lengths, default=-1), min(lengths, default=-1), starts)
+
+    def intervals(self) -> Iterable[tuple[int, int]]:
+        """Where each sequence starts and ends."""
+        return pairwise(self.seqstart_py)
 
     def split(self, x: torch.Tensor, batch_sizes: Sequence[int] | None = None) -> list[torch.Tensor]:
         """The parts of an array (1, total, …), as they were before they were packed."""
@@ -294,8 +313,14 @@ class BlockDiagonalMask(AttentionBias):
     last: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        where = type(self).__name__
         if self._window_size is not None:
-            _positive(type(self).__name__, self._window_size)
+            _at_least(where, self._window_size, 1)
+        padded = isinstance(self.k_seqinfo, PaddedSequenceInfo)
+        for (start, end), (first, stop) in zip(self.q_seqinfo.intervals(), self.k_seqinfo.intervals()):
+            if self.last and not padded and end - start > stop - first:
+                given = f"{end - start} rows and {stop - first} keys of a sequence"
+                raise refuse(where, "rows without keys", given, "a key for each row", "pass more keys")
 
     def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
         """(mask, score)."""
@@ -305,21 +330,21 @@ class BlockDiagonalMask(AttentionBias):
             raise refuse(
                 "BlockDiagonalMask", "sequences of other lengths", given, expected, "make a bias for this call"
             )
-        found = sequences(*starts, (rows, keys), counts=self._counts(), last=self.last)
+        counts = getattr(self.k_seqinfo, "seqlen_py", None)
+        found = sequences(*starts, (rows, keys), counts=counts, last=self.last)
         near = band(found.place, None if self._window_size is None else self._window_size - 1, self.right)
         return found.own if near is None else found.own & near, None
 
-    def _counts(self) -> tuple[int, ...] | None:
-        """The keys of each sequence, where padding follows them."""
-        return None
-
     @classmethod
-    def from_seqlens(cls, q_seqlen: Sequence[int], kv_seqlen: Sequence[int] | None = None) -> Self:
+    def from_seqlens(
+        cls, q_seqlen: Sequence[int], kv_seqlen: Sequence[int] | None = None, *, device: Any = None
+    ) -> Self:
         """The bias of sequences of these lengths.
 
         Args:
             q_seqlen: rows of each sequence.
             kv_seqlen: keys of each; None is as many.
+            device: has no effect.
 
         Returns:
             The bias.
@@ -338,8 +363,7 @@ class BlockDiagonalMask(AttentionBias):
         Returns:
             The bias, and (1, Σ B_i · M_i, …).
         """
-        bias = cls.from_seqlens([each.shape[1] for each in tensors for _ in range(len(each))])
-        return replace(bias, _batch_sizes=[len(each) for each in tensors]), _joined(tensors)
+        return cls.from_tensor_lists_qkv(tensors, tensors)[:2]
 
     @classmethod
     def from_tensor_lists_qkv(
@@ -392,7 +416,7 @@ class BlockDiagonalMask(AttentionBias):
         Returns:
             The bias.
         """
-        return BlockDiagonalCausalMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
+        return self._as(BlockDiagonalCausalMask)
 
     def make_causal_from_bottomright(self) -> BlockDiagonalCausalFromBottomRightMask:
         """Causal in each sequence, with its last row at its last key.
@@ -400,7 +424,7 @@ class BlockDiagonalMask(AttentionBias):
         Returns:
             The bias.
         """
-        return BlockDiagonalCausalFromBottomRightMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
+        return self._as(BlockDiagonalCausalFromBottomRightMask)
 
     def make_local_attention(self, window_size: int) -> BlockDiagonalCausalLocalAttentionMask:
         """Causal in each sequence, for the last `window_size` keys of a row.
@@ -411,7 +435,7 @@ class BlockDiagonalMask(AttentionBias):
         Returns:
             The bias.
         """
-        return BlockDiagonalCausalLocalAttentionMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes, window_size)
+        return self._as(BlockDiagonalCausalLocalAttentionMask, window_size)
 
     def make_local_attention_from_bottomright(
         self, window_size: int
@@ -424,8 +448,11 @@ class BlockDiagonalMask(AttentionBias):
         Returns:
             The bias.
         """
-        own = self.q_seqinfo, self.k_seqinfo, self._batch_sizes
-        return BlockDiagonalCausalLocalAttentionFromBottomRightMask(*own, window_size)
+        return self._as(BlockDiagonalCausalLocalAttentionFromBottomRightMask, window_size)
+
+    def _as(self, kind: Any, window_size: int | None = None) -> Any:
+        """The bias of another kind for the same sequences."""
+        return kind(self.q_seqinfo, self.k_seqinfo, self._batch_sizes, window_size)
 
 
 @dataclass
@@ -461,8 +488,12 @@ class PaddedSequenceInfo(SequenceInfo):
     """Sequences that start every `padding` keys. seqlen (N,): how many keys each of them has."""
 
     seqlen: torch.Tensor
-    seqlen_py: Sequence[int]
+    seqlen_py: list[int]
     padding: int
+
+    def intervals(self) -> Iterable[tuple[int, int]]:
+        """Where each sequence starts, and where it ends before its padding."""
+        return [(start, start + size) for start, size in zip(self.seqstart_py, self.seqlen_py)]
 
     @classmethod
     def from_seqlens_padded(cls, seqlens: Sequence[int], padding: int) -> Self:
@@ -485,12 +516,11 @@ class BlockDiagonalPaddedKeysMask(BlockDiagonalMask):
 
     k_seqinfo: PaddedSequenceInfo
 
-    def _counts(self) -> tuple[int, ...]:
-        return tuple(self.k_seqinfo.seqlen_py)
-
     # xformers gives this class other arguments than the class that it derives from.
     @classmethod
-    def from_seqlens(cls, q_seqlen: Any, kv_padding: Any, kv_seqlen: Any, causal_diagonal: Any = None) -> Self:  # type: ignore[override]
+    def from_seqlens(  # type: ignore[override]
+        cls, q_seqlen: Any, kv_padding: Any, kv_seqlen: Any, causal_diagonal: Any = None, *, device: Any = None
+    ) -> Self:
         """The bias of sequences of these lengths.
 
         Args:
@@ -498,6 +528,7 @@ class BlockDiagonalPaddedKeysMask(BlockDiagonalMask):
             kv_padding: keys for which each sequence has room.
             kv_seqlen: keys that it uses.
             causal_diagonal: has no effect, as in the library.
+            device: has no effect.
 
         Returns:
             The bias.
@@ -518,6 +549,6 @@ def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([each.reshape(1, -1, *each.shape[2:]) for each in tensors], dim=1)
 
 
-def _positive(where: str, window: int) -> None:
-    if window <= 0:
-        raise refuse(where, "a window without keys", f"window_size={window}", "1 or more", "pass a larger window")
+def _at_least(where: str, window: int, least: int) -> None:
+    if window < least:
+        raise refuse(where, "a window without keys", f"a window of {window}", f"{least} or more", "enlarge it")
