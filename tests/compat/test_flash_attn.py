@@ -267,6 +267,8 @@ SIGNATURES = {
     "cache_seqlens=None, cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, "
     "window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0, "
     "return_softmax_lse=False)",
+    "apply_rotary_emb": "(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0, cu_seqlens=None, "
+    "max_seqlen=None)",
 }
 
 
@@ -276,6 +278,22 @@ def test_signatures(name):
     found = inspect.signature(getattr(fa, name))
     plain = [each.replace(annotation=each.empty) for each in found.parameters.values()]
     assert str(inspect.Signature(plain)) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_positions(interleaved):
+    """The same numbers for a batch, for packed sequences and in place: products of complex numbers."""
+    rng, starts, first = np.random.default_rng(0), torch.tensor([0, 3, 8]), torch.tensor([2, 0])
+    packed, angles = normal(rng, 8, 2, 10), normal(rng, 9, 3)
+    own = [fa.apply_rotary_emb(x[None], angles.cos(), angles.sin(), interleaved, seqlen_offsets=int(begin))[0]
+           for x, begin in zip(packed.split([3, 5]), first, strict=True)]  # fmt: skip
+    parts = packed[..., :6].unflatten(-1, (3, 2)) if interleaved else packed[..., :6].unflatten(-1, (2, 3)).mT
+    places = torch.tensor([2, 3, 4, 0, 1, 2, 3, 4])
+    turned = torch.view_as_real(torch.view_as_complex(parts.contiguous()) * torch.exp(1j * angles[places, None]))
+    exact = torch.cat([(turned if interleaved else turned.mT).flatten(-2), packed[..., 6:]], -1)
+    torch.testing.assert_close(torch.cat(own), exact)
+    found = fa.apply_rotary_emb(packed, angles.cos(), angles.sin(), interleaved, True, first, starts, 5)
+    assert found is packed and torch.equal(packed, torch.cat(own))
 
 
 PROGRAM = """
@@ -288,6 +306,7 @@ import torch
 from flash_attn import flash_attn_func, __version__
 from flash_attn.flash_attn_interface import flash_attn_varlen_func
 from flash_attn.bert_padding import pad_input, unpad_input
+from flash_attn.layers.rotary import apply_rotary_emb
 import flash_attn.bert_padding as padding
 q = torch.zeros(1, 3, 2, 8)
 print(flash_attn_func(q, q, q, causal=True).shape, padding.pad_input is pad_input)

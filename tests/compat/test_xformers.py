@@ -95,6 +95,18 @@ def test_other_forms():
         xops.memory_efficient_attention(q, q[0], q)
 
 
+def test_log_sum_exps():
+    """Without gradients, in the library's form for groups of heads too."""
+    q = normal(2, 6, 2, 3, 8).requires_grad_()
+    k = normal(2, 9, 2, 1, 8, seed=1).expand(2, 9, 2, 3, 8)
+    out, lse = xops.memory_efficient_attention_forward_requires_grad(q, k, k)
+    assert torch.equal(out, xops.memory_efficient_attention_forward(q, k, k)) and not out.requires_grad
+    close(out, xops.memory_efficient_attention(q, k, k))
+    close(lse, (torch.einsum("bmghd,bnghd->bghmn", q.double(), k.double()) * 8**-0.5).logsumexp(-1))
+    one = xops.memory_efficient_attention_forward_requires_grad(q[:, :, 0], k[:, :, 0], k[:, :, 0])[1]
+    close(one, lse[:, 0])
+
+
 PACKED = {
     "all": (lambda bias: bias, False, None, None),
     "causal": (lambda bias: bias.make_causal(), False, None, 0),

@@ -29,6 +29,8 @@ MODULES = {
         "flash_attn": flash_attn,
         "flash_attn.flash_attn_interface": flash_attn,
         "flash_attn.bert_padding": bert_padding,
+        "flash_attn.layers": flash_attn,
+        "flash_attn.layers.rotary": flash_attn,
     },
     "xformers": dict.fromkeys(
         ("xformers", "xformers.ops", "xformers.ops.fmha", "xformers.ops.fmha.attn_bias"), xformers

@@ -23,6 +23,7 @@ from .bert_padding import index_first_axis, index_put_first_axis, pad_input, unp
 from .sequences import band, sequences
 
 __all__ = [
+    "apply_rotary_emb",
     "flash_attn_func",
     "flash_attn_kvpacked_func",
     "flash_attn_qkvpacked_func",
@@ -383,6 +384,52 @@ def flash_attn_with_kvcache(
     arguments = Arguments(own if mask is None else own & mask, score, softmax_scale, after - Q)
     found = _attend(q, keys, values, arguments, 0.0, return_softmax_lse, where)
     return found[:2] if return_softmax_lse else found
+
+
+def apply_rotary_emb(
+    x: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    interleaved: bool = False,
+    inplace: bool = False,
+    seqlen_offsets: int | torch.Tensor = 0,
+    cu_seqlens: torch.Tensor | None = None,
+    max_seqlen: int | None = None,
+) -> torch.Tensor:
+    """Rotary positions of `flash_attn.layers.rotary`: the first numbers of each row are rotated by its angles.
+
+    (a, b) → (a · cos − b · sin, b · cos + a · sin)
+
+    Args:
+        x: (B, rows, H, D), or (total, H, D) with cu_seqlens.
+        cos: (at least as many positions, rotary / 2).
+        sin: the same.
+        interleaved: whether neighbours are rotated together; otherwise the two halves of the rotated depth.
+        inplace: whether x is changed, too.
+        seqlen_offsets: the position of the first row, of all sequences or (B,).
+        cu_seqlens: (B + 1,) where packed sequences start.
+        max_seqlen: has no effect: the lengths are those of cu_seqlens.
+
+    Returns:
+        The rotated array, in the form of x.
+
+    Source:
+        Su et al. 2021 (RoFormer).
+
+    Examples:
+        >>> x, quarter = torch.tensor([1.0, 2.0]).reshape(1, 1, 1, 2), torch.tensor([[1.0]])
+        >>> apply_rotary_emb(x, 0 * quarter, quarter).flatten().tolist()
+        [-2.0, 1.0]
+    """
+    first = torch.as_tensor(seqlen_offsets)
+    if cu_seqlens is None:
+        places, rows = first.reshape(-1, 1) + torch.arange(x.shape[1]), x
+    else:
+        counts = cu_seqlens.diff().long()
+        before = (first - cu_seqlens[:-1].long()).repeat_interleave(counts)
+        places, rows = (torch.arange(len(x)) + before)[None], x[None]
+    found = _rotate(rows, places.expand(rows.shape[:2]), cos, sin, interleaved).reshape(x.shape)
+    return x.copy_(found) if inplace else found
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------

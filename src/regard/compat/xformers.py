@@ -19,7 +19,7 @@ from ..common.errors import refuse
 from ..language.analysis import evaluate
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr, query
-from ..torch.functional import attention_rows_first
+from ..torch.functional import attention_rows_first, attention_with_lse
 from .sequences import band, sequences
 
 __all__ = [
@@ -39,6 +39,8 @@ __all__ = [
     "MemoryEfficientAttentionCutlassOp",
     "MemoryEfficientAttentionFlashAttentionOp",
     "memory_efficient_attention",
+    "memory_efficient_attention_forward",
+    "memory_efficient_attention_forward_requires_grad",
     "unbind",
 ]
 
@@ -86,6 +88,51 @@ def memory_efficient_attention(
         >>> memory_efficient_attention(q, q, q, attn_bias=LowerTriangularMask()).shape
         torch.Size([1, 5, 2, 8])
     """
+    found = _attend(query, key, value, attn_bias, p=p, scale=scale)
+    return found if output_dtype is None else found.to(output_dtype)
+
+
+memory_efficient_attention_forward = torch.no_grad()(memory_efficient_attention)
+
+
+@torch.no_grad()
+def memory_efficient_attention_forward_requires_grad(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | AttentionBias | None = None,
+    p: float = 0.0,
+    scale: float | None = None,
+    *,
+    op: Any = None,
+    output_dtype: torch.dtype | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`memory_efficient_attention` without gradients, and the log-sum-exp of each row.
+
+    Args:
+        query: (B, M, H, K), as for `memory_efficient_attention`, like all other arguments.
+        key: (B, N, H, K).
+        value: (B, N, H, Kv).
+        attn_bias: a bias, or floats that are added.
+        p: the rate at which weights are dropped.
+        scale: the factor of q·k.
+        op: has no effect.
+        output_dtype: the dtype of the result.
+
+    Returns:
+        The result, and lse (B, H, M) in nats, of (B, M, G, H, K) in the form (B, G, H, M); −∞ in rows without keys.
+
+    Examples:
+        >>> q = torch.zeros(1, 5, 2, 8)
+        >>> memory_efficient_attention_forward_requires_grad(q, q, q)[1].shape
+        torch.Size([1, 2, 5])
+    """
+    found, sums = _attend(query, key, value, attn_bias, p=p, scale=scale, lse=True)
+    return found if output_dtype is None else found.to(output_dtype), sums
+
+
+def _attend(query, key, value, attn_bias, *, p: float, scale: float | None, lse: bool = False) -> Any:
+    """The result in the form of query, or this and the log-sum-exp of each row."""
     axes = query.ndim
     if axes not in (3, 4, 5) or key.ndim != axes or value.ndim != axes:
         given = ", ".join(str(tuple(each.shape)) for each in (query, key, value))
@@ -107,9 +154,12 @@ def memory_efficient_attention(
     seed = int(torch.randint(2**63 - 1, ())) if p else None
     start = None if mask is None else 0
     arguments = Arguments(mask, score, scale, start, None, p, seed)
-    out = attention_rows_first(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), arguments)
-    out = out.reshape(*form, value.shape[-1])
-    return out if output_dtype is None else out.to(output_dtype)
+    query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+    if not lse:
+        return attention_rows_first(query, key, value, arguments).reshape(*form, value.shape[-1])
+    out, sums = attention_with_lse(query, key, value, **arguments._asdict())
+    sums = sums.unflatten(1, form[2:]) if axes == 5 else sums
+    return out.transpose(1, 2).reshape(*form, value.shape[-1]), sums
 
 
 # ---- biases of one sequence ------------------------------------------------------------------------------------------

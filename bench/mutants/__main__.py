@@ -1,4 +1,4 @@
-"""`python -m tests.mutants sample | reach | run`: see the package."""
+"""`python -m bench.mutants sample | reach | run`: see the package."""
 
 import argparse
 import csv
@@ -10,9 +10,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from bench.mutants.run import Suite, run
+from bench.mutants.sample import Mutant, sample
 from tests import ROOT
-from tests.mutants.run import Suite, run
-from tests.mutants.sample import Mutant, sample
 
 HERE = Path(__file__).resolve().parent
 
@@ -22,7 +22,7 @@ def reach(folder: Path, arguments: list[str]) -> None:
     hook = Path(site.getsitepackages()[0]) / "regard_reach.pth"
     probe = f"__import__('runpy').run_path({str(HERE / 'probe.py')!r})"
     hook.write_text(f"import os; 'REGARD_REACH' in os.environ and {probe}\n")
-    words = [sys.executable, "-m", "pytest", "-p", "tests.mutants.times", *arguments]
+    words = [sys.executable, "-m", "pytest", "-p", "bench.mutants.times", *arguments]
     try:
         subprocess.run(words, cwd=ROOT, env=os.environ | {"REGARD_REACH": str(folder)})
     finally:
@@ -40,7 +40,7 @@ def suite(folder: Path) -> Suite:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser = argparse.ArgumentParser(prog="python -m bench.mutants")
     parser.add_argument("step", choices=["sample", "reach", "run"])
     parser.add_argument("--folder", type=Path, required=True, help="where the steps keep what they find")
     parser.add_argument("--count", type=int, default=240, help="of sample: how many changes")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
+from bench.mutants.sample import Mutant
 from tests import ROOT
-from tests.mutants.sample import Mutant
 
 SOON = 30  # so many tests run first: they are enough for most mutants
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.M)

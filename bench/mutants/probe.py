@@ -1,6 +1,6 @@
 """Notes which test calls each function of regard, in every process of a test run.
 
-`tests.mutants reach` puts a .pth file beside the installed packages, which runs this file when $REGARD_REACH names a
+`bench.mutants reach` puts a .pth file beside the installed packages, which runs this file when $REGARD_REACH names a
 folder.
 """
 
