@@ -227,7 +227,7 @@ def test_libraries_are_left_as_they_were(folders):
 
     own = T.utils.logging
     before = own.get_verbosity(), hub.get_verbosity()
-    own.set_verbosity_info(), hub.set_verbosity_info()
+    own.set_verbosity_info(), hub.set_verbosity_info(), own.enable_progress_bar()
     try:
         load_model.opened(folders["llama"], reads=False)
         assert "cannot be loaded" in refused(folders["llama"], picture=np.zeros((8, 8, 3)))

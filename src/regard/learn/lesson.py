@@ -75,7 +75,8 @@ class Lesson:
         before = path.read_bytes()
         try:
             while True:
-                line, now = self.screen.line_soon(), path.read_bytes() if path.is_file() else before
+                line = self.screen.line_soon()
+                now = (path.is_file() and path.read_bytes()) or before  # while it is written, it is empty
                 if line == "h":
                     self.next_hint(exercise)
                 elif line is not None or now != before:

@@ -91,13 +91,13 @@ class Checks:
                 self._check_next()
 
     def _saved(self, path: Path) -> None:
-        """Checks what a file is for, unless nothing has been written in it so far."""
+        """Checks what a file is for, unless nothing has been written in it so far; while it is written, it is empty."""
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return
         chapter, exercise = self.known[path.name]
-        if text != exercise.start:
+        if text not in ("", exercise.start):
             self.check(chapter, exercise, path)
 
     # ---- checks ------------------------------------------------------------------------------------------------------
