@@ -68,6 +68,7 @@ def test_nobody_pays_for_weights_that_nobody_wants():
     """Without asking, attention returns none; the argument overrules the configuration."""
     q = torch.randn(1, 2, 3, 8)
     module = torch.nn.Module()
+    module.config = None
     assert attend(module, q, q, q, None, is_causal=False)[1] is None
     module.config = T.LlamaConfig(output_attentions=True)
     assert attend(module, q, q, q, None, is_causal=False)[1].shape == (1, 2, 3, 3)

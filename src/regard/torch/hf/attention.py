@@ -283,7 +283,7 @@ def _with_dropout(arguments: Arguments, rate: float) -> Arguments:
 
 def _causal(module, is_causal: bool | None) -> bool:
     """Whether a call without a mask is causal."""
-    return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    return getattr(module, "is_causal", True) if is_causal is None else is_causal
 
 
 def _like_an_earlier_one(query, key, value, mask, bias, *, engine: Engine, scaling) -> torch.Tensor | None:
@@ -459,7 +459,7 @@ def _decide(module: Any, output_attentions: bool | None) -> bool:
     if output_attentions or collected is not None:
         return bool(output_attentions) or any("attentions" in name for name in collected or ())
     # From its dictionary, because each attribute of a configuration is looked up under other names, which takes 5 µs.
-    own = object.__getattribute__(getattr(module, "config", module), "__dict__")
+    own = object.__getattribute__(getattr(module, "config", None) or module, "__dict__")
     return output_attentions is None and bool(own.get("_output_attentions", own.get("output_attentions")))
 
 
