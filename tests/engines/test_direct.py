@@ -264,7 +264,7 @@ def test_nothing_is_kept_alive(kind):
     assert [each() for each in (*held, out)] == [None] * 5
 
 
-# ---- scores that are arrays, and decoding ----------------------------------------------------------------------------
+# ---- rules that are arrays, and decoding -------------------------------------------------------------------------------
 
 BIASES = {
     "all axes": ((2, 4), lambda a, q: a),
@@ -283,7 +283,7 @@ BIASES = {
 @dtypes
 @of_kinds("kind,bias", *each(arrays=BIASES.values(), tensors=BIASES.values()))
 @pytest.mark.parametrize("Q", [1, 5, 49])
-def test_a_score_that_is_an_array(kind, Q, bias, dtype):
+def test_rules_that_are_arrays(kind, Q, bias, dtype):
     """Bit by bit the full path, for other numbers in arrays of the same layouts, whatever they are."""
     lead, change = bias
     for seed in range(3):
@@ -293,6 +293,9 @@ def test_a_score_that_is_an_array(kind, Q, bias, dtype):
             score.reshape(-1)[::7] = -np.inf
             score[..., 3] = (-np.inf, np.nan)[seed - 1]
         check(kind, (q, k, v), score=kind.of(change(score, dtype)))
+        allowed = normal(*lead, Q, 30, seed=seed + 9) > (-1, -9, 9)[seed]
+        allowed[..., 3], v[..., 3, :] = False, np.nan
+        check(kind, (q, k, v), mask=kind.of(change(allowed, bool).astype(bool, copy=False)))
 
 
 GROWING = [

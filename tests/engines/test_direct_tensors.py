@@ -115,8 +115,8 @@ def test_what_else_is_added_goes_through_python():
         assert directly(q, k, v, score=other) is None
     with torch.no_grad():
         assert directly(q, k, v, score=score.clone().requires_grad_()) is not None
-    q, k, v = qkv(Q=64, K=64)
-    rg.attention(q, k, v, score=(score := torch.randn(64, 64)))
+    q, k, v = qkv(Q=400, K=400)
+    rg.attention(q, k, v, score=(score := torch.randn(400, 400)))
     assert directly(q, k, v, score=score) is None
 
 

@@ -2,11 +2,12 @@
 
 A mask decides which tiles are visited, so a recipe holds for masks that are equal, element by element; they are
 compared in each call, which takes less time than planning. The numbers of a score decide nothing, unless enough of them
-are −infinity: such calls are planned every time.
+are −infinity: such calls are planned every time. In little calls all tiles are visited, whatever the arrays contain.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -15,21 +16,29 @@ from ..common.arrays import address, is_float, is_tensor, read_array
 from ..common.dtypes import row_of
 
 LARGEST = 1 << 20  # bytes of a mask that is kept to be compared
+LITTLE = 1 << 24  # multiply-adds up to which looking at a mask takes longer than skipping its tiles saves
 COPIED = 1 << 28  # bytes beyond which a copy is not worth its memory
 
 
-def usable(mask, score, rows: int) -> bool:
+def is_little(q, k, v) -> bool:
+    """Whether a call of these arrays is computed without looking at what its mask and score contain."""
+    return math.prod(q.shape[:-1]) * math.prod(k.shape[-2:-1]) * (q.shape[-1] + v.shape[-1]) <= LITTLE
+
+
+def usable(mask, score, rows: int, *, little: bool) -> bool:
     """Whether the arrays among mask and score may take the fast path; rules and None are passed as None. rows: Q."""
     from .jit.tiling import hides
 
     if mask is not None:
         found = plain(mask)
-        if found.dtype != np.bool_ or found.nbytes > LARGEST:
+        if found.dtype != np.bool_ or (found.nbytes > LARGEST and not little):
             return False
     if score is None:
         return True
     found = read_array(score, "score")
-    return (is_float(found.dtype) or row_of(found.dtype) is not None) and not hides(found, rows)
+    if not is_float(found.dtype) and row_of(found.dtype) is None:
+        return False
+    return little or not hides(found, rows)
 
 
 def in_rows(score):

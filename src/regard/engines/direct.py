@@ -55,7 +55,7 @@ def pull_back(kind, *tensors) -> tuple | None:
 
 
 def remember(call: tuple, kind, differentiate: Callable | None) -> None:
-    """Enters a call that has been checked, if its rules read no arrays; its score may be a tensor.
+    """Enters a call that has been checked, if its rules read no arrays; its mask and score may be tensors.
 
     kind: what `fast_path` keeps of it. differentiate: (kind, q, k, v) -> the output of a call that needs gradients.
     """

@@ -33,7 +33,7 @@ class CachedCall(NamedTuple):
     the dtype of the sums.
 
     read: whether mask and score are arrays. tables: where their addresses are in the argument block. latest: of a mask
-    that is an array, the contents and recipes of the latest call.
+    that is an array, the contents and recipes of the latest call; empty if the recipe holds for any.
     arguments: of the call, without arrays that are mask or score; None if its rules read arrays, which would be kept
     alive. even: gradients of such calls may take the fast path: they have arguments, and q, k and v the same leading
     axes. threads: that its recipe is for. narrow: 16 bits. backward: the recipes of its backward pass, by the layout of
@@ -120,7 +120,9 @@ def known(q, k, v, arguments: Arguments, engine, *, rows_first=False, autograd=N
     if given:
         rules = tuple([rule if isinstance(rule, RULE) else None for rule in (mask, score)])
         read = None if isinstance(mask, RULE) else mask, None if isinstance(score, RULE) else score
-        if q.ndim < 2 or not array_rules.usable(*read, q.shape[-2]):
+        if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
+            return nothing
+        if not array_rules.usable(*read, q.shape[-2], little=array_rules.is_little(q, k, v)):
             return nothing
     marks = tuple([array is not None for array in read])
     rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host(), marks, rows_first)
@@ -129,7 +131,7 @@ def known(q, k, v, arguments: Arguments, engine, *, rows_first=False, autograd=N
     pointers = None if kind.recipe is None else _pointers(arrays, kind.extents)
     if pointers is None:
         return nothing
-    if read[0] is not None:
+    if kind.latest:
         kind = _of_contents(kind, (q, k, v), arguments, read, rows_first)
     return kind, pointers
 
@@ -202,7 +204,8 @@ def learn(kind: CachedCall, problem: Problem, given: tuple, *tensors) -> None:
     if [address(each) for each in read] == [*where[:4], where[-1]]:
         shaped = [np.empty(each.shape, problem.dtype) for each in read[:3]]
         arrays = dict(zip(("q", "k", "v", "out", "dout", "dq", "dk", "dv"), (*read, *shaped), strict=True))
-        recipe = _jit().backward_recipe(problem, arrays, [], tensors=True)
+        little = bool(given) and array_rules.is_little(*tensors[:3])
+        recipe = _jit().backward_recipe(problem, arrays, [], tensors=True, of_any=little)
         bare, tables = recipe.bare()
         places = array_rules.places(tables, given)
         if places is not None:
@@ -266,12 +269,16 @@ def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
 
-def _recipe(problem: Problem, read: tuple, rows_first: bool, tensors: bool) -> tuple[Any, tuple[int, ...] | None]:
-    """The recipe of a problem, and the places of the arrays that its mask and score are; None if they were copied."""
+def _recipe(
+    problem: Problem, read: tuple, rows_first: bool, tensors: bool, little: bool = False
+) -> tuple[Any, tuple[int, ...] | None]:
+    """The recipe of a problem, and the places of the arrays that its mask and score are; None if they were copied.
+    little: it holds whatever they contain.
+    """
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
     room = np.empty((B, Q, H, E) if rows_first else (B, H, Q, E), problem.dtype)
     room = room.swapaxes(1, 2) if rows_first else room
-    recipe = _jit().recipe_of(problem, room, 0, tensors=tensors)
+    recipe = _jit().recipe_of(problem, room, 0, tensors=tensors, of_any=little)
     given = tuple([array for array in read if array is not None])
     if not given:
         return recipe, ()
@@ -290,16 +297,17 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
     ]
     usable = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied and selection(problem) is None
     tensors = type(q) is not np.ndarray
-    recipe, places = _recipe(problem, read, rows_first, tensors) if usable else (None, ())
+    marks = read[0] is not None, read[1] is not None
+    little = any(marks) and array_rules.is_little(q, k, v)
+    recipe, places = _recipe(problem, read, rows_first, tensors, little) if usable else (None, ())
     arrays = q, k, v, *[array for array in read if array is not None]
     reads = any(rule.tables for rule in (problem.mask, problem.score) if rule is not None)
-    marks = read[0] is not None, read[1] is not None
     absent = {name: None for name, array in zip(("mask", "score"), marks, strict=True) if array}
     kind = CachedCall(
         None if places is None else recipe,
         read=marks,
         tables=places or (),
-        latest=[(array_rules.contents(read[0]), recipe, {})] if read[0] is not None and recipe else [],
+        latest=[(array_rules.contents(read[0]), recipe, {})] if marks[0] and recipe and not little else [],
         extents=tuple(map(_extent, arrays)),
         out=(B, Q, H, E) if rows_first else (*problem.lead, Q, E),
         lse=(*problem.lead, Q),
@@ -314,7 +322,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
     )
     # Where enough numbers of a score may be −infinity, its plan depends on them; callers with rows first have looked.
     direct_score = marks == (False, True) and (rows_first or array_rules.few(Q))
-    if kind.recipe is not None and (not places or direct_score):
+    if kind.recipe is not None and (not places or little or direct_score):
         form, again = (ROWS_FIRST[engine], None) if rows_first else (engine, autograd and autograd.again)
         direct.remember((q, k, v, *arguments, form), kind, again)
     return kind

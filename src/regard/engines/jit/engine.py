@@ -219,14 +219,24 @@ def least_work(tensors: bool) -> int:
 
 
 def recipe_of(
-    problem: Problem, out: np.ndarray, sink_count: int, partial: bool = False, *, tensors: bool = False
+    problem: Problem,
+    out: np.ndarray,
+    sink_count: int,
+    partial: bool = False,
+    *,
+    tensors: bool = False,
+    of_any: bool = False,
 ) -> Recipe:
-    """The recipe for all calls of the same kind as this one."""
+    """The recipe for all calls of the same kind as this one. of_any: whatever the arrays contain that its rules read."""
     B, H, Q, _ = problem.q.shape
     summaries: Summaries = {}
-    planned = as_planned(problem)
-    shape = tiling(planned, summaries, tall=True)
-    found = (plan_step if Q <= FEW else plan)(planned, shape.planned, PLAN_KEYS, summaries=summaries)
+    planned = problem if of_any else as_planned(problem)
+    ignore = of_any and changes(problem.mask)
+    shape = tiling(planned, summaries, tall=True, of_any=ignore)
+    if Q <= FEW and not ignore:
+        found = plan_step(planned, shape.planned, PLAN_KEYS, summaries=summaries)
+    else:
+        found = plan(planned, shape.planned, PLAN_KEYS, summaries=summaries, of_any=ignore)
     heads = H // shape.shared
     tiles = B * heads * found.order.shape[1]
     split = splits(problem, found, tiles, threads.count())
@@ -263,6 +273,11 @@ def recipe_of(
         once=room + 3 * step + workers * ready.scratch > LARGE,
         free=[],
     )
+
+
+def changes(rule: Expr | None) -> bool:
+    """Whether a rule reads arrays that may contain something else in the next call."""
+    return rule is not None and not all(table.frozen for table in rule.tables)
 
 
 def work(problem: Problem, found: Plan) -> int:

@@ -21,7 +21,7 @@ from .code.arguments import factors, pack, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import LARGE, Prepared, least_work, needs_64_bits, rules
+from .engine import LARGE, Prepared, changes, least_work, needs_64_bits, rules
 from .gradient_sums import Grid, all_direct, from_tile, grid, merged, partials_of, reads_of, sinks
 from .kernels import backward
 from .kernels.backward_parts.products import GRAIN
@@ -204,12 +204,16 @@ def recipe_of(
     *,
     tensors: bool = False,
     partial: bool = False,
+    of_any: bool = False,
 ) -> Recipe:
-    """The recipe for all calls of the same kind as this one. partial: dk and dv are sums over some of the rows."""
+    """The recipe for all calls of the same kind as this one. partial: dk and dv are sums over some of the rows. of_any:
+    whatever the arrays contain that its rules read.
+    """
     B, H, G, K = (problem.dims[name] for name in "BHGK")
     rows = _rows(problem, wanted)
     laid = grid(problem, rows)
-    seen = plan(from_tile(as_planned(problem), laid.lead), rows, PLAN_KEYS)
+    planned = from_tile(problem if of_any else as_planned(problem), laid.lead)
+    seen = plan(planned, rows, PLAN_KEYS, of_any=of_any and changes(problem.mask))
     ready = _prepare(problem, rows, arrays, wanted, partial)
     units = -(-K // KEYS)
     small = _work(problem, seen) < least_work(tensors)

@@ -221,8 +221,9 @@ class Attend(Reader):
         for name, address in zip(names, (*arrays, *rows, lost), strict=True):
             self.put_word(address, block, FIXED.index(name))
         table = self.part(entry, "score")  # the slot of its address, then of its sizes and strides by axis
-        with self.when(self.icmp_signed("!=", table, 0)):
-            self.put_word(self.word(self.data, 3), block, table)
+        for number, slot in ((3, table), (4, self.part(entry, "mask"))):
+            with self.when(self.icmp_signed("!=", slot, 0)):
+                self.put_word(self.word(self.data, number), block, slot)
         with self.when(self._marked(self.grows)):
             self._fill_growth(entry, block, table)
         counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)

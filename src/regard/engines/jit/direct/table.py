@@ -40,7 +40,7 @@ from ..kernels.backward_specification import PHASES
 from ..launch import Workspace
 from .forward import Attend, AttendArrays, Describe, DescribeArrays, Layout, Least
 from .gradients import BACK, BACK_KEY, Keep, PullBack
-from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE, Reader
+from .tensors import ENTRY, KEY, MASK, PYTHON, SCORE, TABLE, Reader
 
 # Nothing else looks at calls, and nothing limits them: an object, an attribute of it or None, and the value that this,
 # or a call of the object, has to have.
@@ -205,19 +205,20 @@ class Table:
     def remember(self, call: tuple, kind, differentiate: Callable | None) -> None:
         """Enters a call, in the place of an equal one if there is one, and a step of decoding also as such a step.
 
-        Only a score may be a tensor, and it may not require gradients.
+        Only mask and score may be tensors, and they may not require gradients.
         """
         keys = self.describe(*call)
         if keys is None or target.is_forced():  # kernels for another machine are not those of later calls
             return
         key, step = keys[: 8 * KEY], keys[8 * KEY :]
-        rules, score = call[3:], None
+        rules, score = list(call[3:]), call[3 + SCORE] if kind.read[SCORE] else None
+        slots = iter(kind.tables)
         with self.lock:
             values, held = self._entry(kind)
-            if kind.tables:
-                score, rules = call[3 + SCORE], (*call[3 : 3 + SCORE], None, *call[4 + SCORE :])  # not kept alive
-                values["score"] = kind.tables[0]
-            elif differentiate is not None and kind.even:
+            for name, place in (("mask", MASK), ("score", SCORE)):
+                if kind.read[place]:
+                    values[name], rules[place] = next(slots), None  # not kept alive
+            if not kind.tables and differentiate is not None and kind.even:
                 held = held, (again := functools.partial(differentiate, kind))
                 values["differentiate"] = id(again)
             self._enter(self.calls, key, values, (rules, held))

@@ -38,9 +38,9 @@ GIVEN = 13  # arguments: three tensors, then mask, score, numbers and engine
 OTHERS = GIVEN - 3
 AXES = 5  # most axes of a tensor
 LAYOUT = 1 + 2 * AXES  # axes and dtype in one word, shape, strides
-READ = 4  # q, k, v, and a score that is a tensor
+READ = 5  # q, k, v, and a score and a mask that are tensors
 KEY = OTHERS + 1 + READ * LAYOUT  # words: an argument by its address, a float by its bits; which are floats; layouts
-SCORE = 1  # of the arguments after the tensors
+MASK, SCORE = 0, 1  # of the arguments after the tensors
 IS_TENSOR = 1  # in its word; no object has this address
 
 # Decoding: calls of up to FEW rows, without a mask, that differ in the number of keys only. Those with the same number
@@ -55,7 +55,7 @@ TABLE = (
     "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "empty", "dtype", "int16", "get_threads",
 )  # fmt: skip
 ENTRY = (
-    "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "runs", "tiles", "bytes", "score_bytes",
+    "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "mask", "runs", "tiles", "bytes", "score_bytes",
     "kernel", "block", "counters", "fresh", "size", "scratch", "sums", "step",
     "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
 )  # fmt: skip
@@ -112,16 +112,17 @@ class Reader(Code):
         return value
 
     def describe(self) -> None:
-        """Writes the key, and the addresses of the data of q, k, v and a score that is a tensor."""
+        """Writes the key, and the addresses of the data of q, k, v, and of a score and a mask that are tensors."""
         self.unless(self.icmp_signed("!=", self.args[2], GIVEN))
         self.clear(self.key, KEY)
         for number in range(OTHERS):
             self._argument(number)
         for number in range(3):
             self._read(number, self.given(number))
-        with self.when(self.is_tensor(self.score)):
-            self.put_word(IS_TENSOR, self.key, SCORE)
-            self._read(3, self.score)
+        for number, place in ((3, SCORE), (4, MASK)):
+            with self.when(self.is_tensor(self.given(3 + place))):
+                self.put_word(IS_TENSOR, self.key, place)
+                self._read(number, self.given(3 + place))
 
     @property
     def score(self):
@@ -135,14 +136,14 @@ class Reader(Code):
         """Takes what the next token changes out of the key, and keeps it in `growth`, if the call may be a step of
         decoding; `grows` is then 1.
         """
-        q, k, v, score = (functools.partial(self._in_layout, number) for number in range(READ))
+        q, k, v, score = (functools.partial(self._in_layout, number) for number in range(4))
         keys = self.get(k("shape", 2), I64, 8)
         alone = self.icmp_signed("==", self.word(self.key, SCORE), self.ptrtoint(self.known("none"), I64))
         row = [self.same_word(score("axes"), 4), self.same_word(score("shape", 2), 1), self.same_word(q("shape", 2), 1)]
         row.append(self.icmp_signed("==", self.get(score("shape", 3), I64, 8), keys))
         one_row = functools.reduce(self.and_, row, self.same_word(self.at(self.key, 8 * SCORE), IS_TENSOR))
         fits = [self.same_word(each("axes"), 4) for each in (q, k, v)]
-        fits.append(self.icmp_signed("==", self.word(self.key, 0), self.ptrtoint(self.known("none"), I64)))
+        fits.append(self.icmp_signed("==", self.word(self.key, MASK), self.ptrtoint(self.known("none"), I64)))
         fits.append(self.icmp_signed("<=", self.get(q("shape", 2), I64, 8), FEW))
         fits.append(self.icmp_signed("==", self.get(v("shape", 2), I64, 8), keys))
         fits.append(self.icmp_signed(">", keys, 1))  # a score of one key is one number for all keys
