@@ -264,7 +264,7 @@ def test_nothing_is_kept_alive(kind):
     assert [each() for each in (*held, out)] == [None] * 5
 
 
-# ---- rules that are arrays, and decoding -------------------------------------------------------------------------------
+# ---- rules that are arrays, and decoding -----------------------------------------------------------------------------
 
 BIASES = {
     "all axes": ((2, 4), lambda a, q: a),

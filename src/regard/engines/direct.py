@@ -35,7 +35,9 @@ def attend_arrays(*call) -> Any:
 
 
 def layout(*tensors) -> bytes | None:
-    """The addresses of seven plain tensors on the CPU, then their layouts; None if one is not."""
+    """The addresses of nine tensors, then their layouts; None if one is not plain and on the CPU, or one of the first
+    seven is None.
+    """
     return None
 
 
@@ -44,20 +46,23 @@ def least(tensor) -> float | None:
     return None
 
 
-def keep(kind, q, k, v) -> tuple | None:
+def keep(kind, q, k, v, mask, score) -> tuple | None:
     """(out, sums) or, in 16 bits, (out, sums, lost) of a call in the table; None for any other."""
     return None
 
 
 def pull_back(kind, *tensors) -> tuple | None:
-    """The gradients of q, k and v, from (q, k, v, out, sums, lost, dout), for layouts in the table; None for others."""
+    """The gradients of q, k and v, from (q, k, v, out, sums, lost, dout, mask, score); None if their layouts are not in
+    the table.
+    """
     return None
 
 
 def remember(call: tuple, kind, differentiate: Callable | None) -> None:
     """Enters a call that has been checked, if its rules read no arrays; its mask and score may be tensors.
 
-    kind: what `fast_path` keeps of it. differentiate: (kind, q, k, v) -> the output of a call that needs gradients.
+    kind: what `fast_path` keeps of it. differentiate: (kind, q, k, v, *given) -> the output of a call that needs
+    gradients; given: mask or score that are tensors.
     """
     if any(getattr(rule, "tables", ()) for rule in call[3:5]):
         return
@@ -67,11 +72,13 @@ def remember(call: tuple, kind, differentiate: Callable | None) -> None:
         globals().update(table.functions)
 
 
-def remember_backward(kind, layouts: bytes, recipe, tensors: tuple) -> None:
-    """Enters a backward pass that has been checked: tensors (q, k, v, *kept, dout) of these layouts."""
+def remember_backward(kind, layouts: bytes, recipe, places: tuple, tensors: tuple) -> None:
+    """Enters a backward pass that has been checked: tensors (q, k, v, *kept, dout) of these layouts. places: of the
+    addresses of mask and score in the argument block, where they are tensors.
+    """
     table = _table(True)
     if table is not None:
-        table.remember_backward(kind, layouts, recipe, tensors)
+        table.remember_backward(kind, layouts, recipe, places, tensors)
 
 
 @functools.cache

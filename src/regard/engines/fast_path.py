@@ -54,7 +54,7 @@ class CachedCall(NamedTuple):
     even: bool
     threads: int
     narrow: bool
-    backward: dict[tuple, Any]
+    backward: dict[bytes, Any]
 
     def problem(self, q, k, v, *given) -> Problem:
         """The checked call. given: the arrays that are mask or score."""
@@ -76,7 +76,7 @@ class Autograd(NamedTuple):
 _kinds: Memo[CachedCall] = Memo(64)
 
 # Built once, because they are used in every call: types of arguments that may take the fast path.
-ADDRESSES = Struct("7q")  # at the beginning of what `direct.layout` returns
+ADDRESSES = Struct("9q")  # at the beginning of what `direct.layout` returns
 ROWS_FIRST = {engine: f"{engine}, rows first" for engine in ("auto", "jit")}  # the last word of such a direct call
 RULE, NUMBER, WHOLE = (Expr, NoneType), (float, int, NoneType), (int, NoneType)
 
@@ -154,7 +154,7 @@ LAYOUTS = 8  # for which a kind keeps recipes of its backward pass
 
 def keep(kind: CachedCall, q, k, v, *given) -> tuple:
     """(out, sums) or, in 16 bits, (out, sums, lost): tensors, as `Saved` describes them."""
-    found = None if given else direct.keep(kind, q, k, v)
+    found = direct.keep(kind, q, k, v, *_rules(kind, given))
     if found is not None:
         return found
     out, sums = q.new_empty(kind.out), q.new_empty(kind.sums, dtype=torch_real(q.dtype))
@@ -170,16 +170,17 @@ def keep(kind: CachedCall, q, k, v, *given) -> tuple:
 
 def pull_back(kind: CachedCall, given: tuple, *tensors) -> tuple | None:
     """The gradients of q, k and v from (q, k, v, *kept, dout); None unless `learn` has seen tensors like these."""
-    found = None if given else direct.pull_back(kind, *tensors[:5], *tensors[-2:])
+    read, jit = (*tensors[:5], *tensors[-2:], *_rules(kind, given)), _jit()
+    found = direct.pull_back(kind, *read)
     if found is not None:
         return found
-    words, layout, jit = direct.layout(*tensors[:5], *tensors[-2:]), _layout(given) if given else (), _jit()
-    if words is None or layout is None or jit.threads.count() != kind.threads:
+    words = direct.layout(*read)
+    if words is None or jit.threads.count() != kind.threads:
         return None
-    recipe, places = kind.backward.get((words[ADDRESSES.size :], layout), (None, ()))
+    recipe, places = kind.backward.get(words[ADDRESSES.size :], (None, ()))
     if recipe is None:
         return None
-    q, k, v, out, sums, lost, dout = ADDRESSES.unpack_from(words)
+    q, k, v, out, sums, lost, dout = ADDRESSES.unpack_from(words)[:7]
     found = tuple([tensor.new_empty(tensor.shape) for tensor in tensors[:3]])
     step = tensors[4].nbytes // 3
     gradients = [each.data_ptr() for each in found]
@@ -193,15 +194,15 @@ def pull_back(kind: CachedCall, given: tuple, *tensors) -> tuple | None:
 
 def learn(kind: CachedCall, problem: Problem, given: tuple, *tensors) -> None:
     """Keeps the recipe of a backward pass that was checked, if it read the tensors (q, k, v, *kept, dout) in place."""
-    (*_, out, sums), dout, words = tensors[:5], tensors[-1], direct.layout(*tensors[:5], *tensors[-2:])
-    layout = _layout(given) if given else ()
-    if words is None or layout is None or not sums.is_contiguous() or len(kind.backward) == LAYOUTS:
+    (*_, out, sums), dout = tensors[:5], tensors[-1]
+    words = direct.layout(*tensors[:5], *tensors[-2:], *_rules(kind, given))
+    if words is None or not sums.is_contiguous() or len(kind.backward) == LAYOUTS:
         return
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
     out, dout = (read_array(each, "attention").reshape(B, H, Q, E) for each in (out, dout))
     read = problem.q, problem.k, problem.v, out, dout
     where = ADDRESSES.unpack_from(words)
-    if [address(each) for each in read] == [*where[:4], where[-1]]:
+    if [address(each) for each in read] == [*where[:4], where[6]]:
         shaped = [np.empty(each.shape, problem.dtype) for each in read[:3]]
         arrays = dict(zip(("q", "k", "v", "out", "dout", "dq", "dk", "dv"), (*read, *shaped), strict=True))
         little = bool(given) and array_rules.is_little(*tensors[:3])
@@ -209,9 +210,15 @@ def learn(kind: CachedCall, problem: Problem, given: tuple, *tensors) -> None:
         bare, tables = recipe.bare()
         places = array_rules.places(tables, given)
         if places is not None:
-            kind.backward[words[ADDRESSES.size :], layout] = bare, places
-        if not given:
-            direct.remember_backward(kind, words[ADDRESSES.size :], recipe, tensors)
+            kind.backward[words[ADDRESSES.size :]] = bare, places
+            if not given or little:
+                direct.remember_backward(kind, words[ADDRESSES.size :], bare, places, tensors)
+
+
+def _rules(kind: CachedCall, given: tuple) -> tuple:
+    """Mask and score of a call: each its array, or None for a rule."""
+    arrays = iter(given)
+    return tuple([next(arrays) if array else None for array in kind.read])
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------

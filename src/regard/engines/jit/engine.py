@@ -227,7 +227,7 @@ def recipe_of(
     tensors: bool = False,
     of_any: bool = False,
 ) -> Recipe:
-    """The recipe for all calls of the same kind as this one. of_any: whatever the arrays contain that its rules read."""
+    """The recipe for all calls of the same kind as this one. of_any: whatever its masks and scores that are arrays contain."""
     B, H, Q, _ = problem.q.shape
     summaries: Summaries = {}
     planned = problem if of_any else as_planned(problem)

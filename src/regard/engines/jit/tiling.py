@@ -43,9 +43,7 @@ class Tiling(NamedTuple):
         return self.shared > 1
 
 
-def tiling(
-    problem: Problem, summaries: Summaries | None = None, *, tall: bool = False, of_any: bool = False
-) -> Tiling:
+def tiling(problem: Problem, summaries: Summaries | None = None, *, tall: bool = False, of_any: bool = False) -> Tiling:
     """As many rows as fill the registers, or fewer if the call has fewer.
 
     Heads that share keys and have few rows share a tile ("folded"), or several tiles where they are many. If tiles

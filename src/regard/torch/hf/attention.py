@@ -20,7 +20,7 @@ from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...common.public import Engine
 from ...engines import direct
-from ...engines.array_rules import in_rows
+from ...engines.array_rules import in_rows, is_little
 from ...engines.fast_path import ROWS_FIRST
 from ...language import expr
 from ...language.added_masks import hides, how_to_pass, range_of
@@ -238,7 +238,10 @@ def attend(
         own = [_from(begin, (query, key, value), number, arguments, engine) for number, begin in enumerate(begins)]
         out = torch.cat(own)
     else:
-        out = attention_rows_first(query, key, value, arguments, engine, NAME)
+        small = arguments
+        if isinstance(attention_mask, LazyMask) and arguments.mask is attention_mask.rule and last_rows:
+            small = arguments._replace(mask=_small(attention_mask, query, key, value))
+        out = attention_rows_first(query, key, value, small, engine, NAME)
     note(module, query, key, arguments)
     return out, weights
 
@@ -310,8 +313,17 @@ def _like_an_earlier_one(query, key, value, mask, bias, *, engine: Engine, scali
         if not mask.everything:
             if mask.query_start != K - Q:
                 return None
-            rule = mask.rule
+            rule = _small(mask, query, key, value)
     return direct.attend(query, key, value, rule, bias, scaling, *REST, ROWS_FIRST.get(engine))
+
+
+def _small(mask: LazyMask, query, key, value) -> Any:
+    """The rule of a mask by transformers; in a small call of several rows its booleans, because each batch has other
+    padding, and such calls are not planned for it.
+    """
+    if mask.rule.tables and query.shape[2] > 1 and query.is_cpu and is_little(query, key, value):
+        return mask.dense
+    return mask.rule
 
 
 def _least(tensor) -> float:

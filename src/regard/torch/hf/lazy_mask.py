@@ -116,12 +116,13 @@ class LazyMask:
         devices = [part for part in named if isinstance(part, torch.device | str)]
         return LazyMask(self.rule, tuple(self.shape), self.query_start, *devices[:1]) if devices else self
 
-    def _of_the_head(self) -> torch.Tensor:
-        """(B, Q, K) booleans."""
+    @functools.cached_property
+    def dense(self) -> torch.Tensor:
+        """The same as booleans on the CPU, with one entry along axes on which nothing depends."""
         B, _, Q, K = self.shape
-        places = np.ogrid[:B, :1, self.query_start : self.query_start + Q, :K]
+        places = np.ix_(range(B), range(1), range(self.query_start, self.query_start + Q), range(K))
         allowed = evaluate(self.rule, dict(zip(("batch", "head", "query", "key"), places)))
-        return torch.from_numpy(np.broadcast_to(allowed, (B, 1, Q, K))[:, 0].copy()).to(self.device)
+        return torch.from_numpy(np.array(allowed, ndmin=4))
 
     def __getitem__(self, index) -> Any:
         index = index if isinstance(index, tuple) else (index,)
@@ -130,7 +131,7 @@ class LazyMask:
             index = index[:axis] + (slice(None),) * (5 - len(index)) + index[axis + 1 :]
         index += (slice(None),) * (4 - len(index))
         if index == (slice(None), 0, slice(None), slice(None)):
-            return self._of_the_head()
+            return self.dense.broadcast_to(self.shape)[:, 0].clone().to(self.device)
         if len(index) != 4 or not all(isinstance(part, slice) for part in index):
             raise _refusal(f"mask[{index}]")
         cuts = [range(*part.indices(size)) for part, size in zip(index, self.shape, strict=True)]
@@ -219,11 +220,11 @@ def lazy_mask(
     first = int(kv_offset)
     shape = (batch_size, 1, int(q_length), int(kv_length))
     start = int(q_offset) - first
-    rule = EVERYTHING if mask_function is None else _traced(mask_function, first, start)
+    rule = EVERYTHING if mask_function is None else simplified(_traced(mask_function, first, start), shape, start)
     if attention_mask is not None:
         padding = _padding(attention_mask, first, first + shape[3])
         rule = padding if rule is EVERYTHING else rule if padding is EVERYTHING else rule & padding
-    return LazyMask(simplified(rule, shape, start), shape, start, device)
+    return LazyMask(rule, shape, start, device)
 
 
 def _traced(mask_function, first: int, start: int) -> Expr:
@@ -265,7 +266,7 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
     missing = last - first - real.shape[1]
     if not missing and real.all():
         return EVERYTHING
-    real = torch.nn.functional.pad(real, (0, missing)).numpy()
+    real = (torch.nn.functional.pad(real, (0, missing)) if missing > 0 else real).numpy()
     if not real.size:
         return EVERYTHING
     if real.shape[0] == 1:

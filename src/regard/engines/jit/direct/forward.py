@@ -37,8 +37,7 @@ class Layout(Reader):
         words = self.alloca(I64, TENSORS * (1 + LAYOUT))
         self.clear(words, TENSORS * (1 + LAYOUT))
         for number in range(TENSORS):
-            layout = self.at(words, 8 * (TENSORS + number * LAYOUT))
-            self.put_word(self.layout(self.given(number), layout), words, number)
+            self.read_into(words, number, self.at(words, 8 * (TENSORS + number * LAYOUT)), number)
         self.ret(self.external("PyBytes_FromStringAndSize", PTR, words, 8 * TENSORS * (1 + LAYOUT)))
         self.finish()
 
@@ -142,12 +141,17 @@ class Attend(Reader):
         return self.icmp_signed("!=", self.get(place, I64, 8), 0)
 
     def _differentiate(self, entry) -> None:
-        """A call that needs gradients: `differentiate(kind, q, k, v)` returns the output."""
+        """A call that needs gradients: `differentiate(q, k, v, mask, score)` returns the output."""
         differentiate = self.part(entry, "differentiate", PTR)
         self.unless(self.is_null(differentiate))
+        with self.when(self.is_tensor(self.score)):
+            own = self.alloca(I64)
+            self.put(0, own, 8)
+            self._ask(self.score, own)
+            self.unless(self._marked(own))
         self.external("Py_IncRef", ir.VoidType(), differentiate)
         nothing = ir.Constant(PTR, None)
-        out = self.external("PyObject_Vectorcall", PTR, differentiate, self.args[1], 3, nothing)
+        out = self.external("PyObject_Vectorcall", PTR, differentiate, self.args[1], 5, nothing)
         self.external("Py_DecRef", ir.VoidType(), differentiate)
         self.ret(out)
 

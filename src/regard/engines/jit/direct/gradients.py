@@ -1,7 +1,7 @@
 """Direct calls with gradients as machine code: what the forward pass keeps, and the backward pass.
 
-keep(kind, q, k, v)                               (out, sums) or (out, sums, lost), or None: it goes through Python
-pull_back(kind, q, k, v, out, sums, lost, dout)   the gradients of q, k and v, or None likewise
+keep(kind, q, k, v, mask, score)   (out, sums) or (out, sums, lost), or None: it goes through Python
+pull_back(kind, q, k, v, out, sums, lost, dout, mask, score)   the gradients of q, k and v, or None likewise
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..kernels.backward_specification import ARRAYS, PHASES
 from ..kernels.backward_specification import FIXED as SLOTS
 from ..pool import PAST
 from .forward import Attend
-from .tensors import ENTRY, KEY, LAYOUT, OTHERS, TENSORS
+from .tensors import ENTRY, KEY, LAYOUT, MASK, NEEDED, OTHERS, SCORE, TENSORS
 
 BACK_KEY = 1 + TENSORS * LAYOUT  # words: the kind, and the layouts of the tensors
 # Words of an entry of the backward pass after its key: those of a call, then its own.
@@ -26,11 +26,13 @@ class Keep(Attend):
     first = 1
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("!=", self.args[2], 4))
+        self.unless(self.icmp_signed("!=", self.args[2], 6))
         self.clear(self.key, KEY)
         for number in range(3):
-            layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
-            self.put_word(self.layout(self.given(1 + number), layout), self.data, number)
+            self._read(number, self.given(1 + number))
+        for number, place in ((3, SCORE), (4, MASK)):
+            with self.when(self.is_tensor(self.given(4 + place))):
+                self._read(number, self.given(4 + place))
         entry = self._of_kind()
         self.unless(self.icmp_unsigned("!=", self.ptrtoint(self.part(entry, "launch", PTR), I64), 0))
         # The rest of the key is that of the entry, so that `compared` compares all of it.
@@ -95,14 +97,13 @@ class PullBack(Attend):
         self.clear(self.key, BACK_KEY)
         self.put(self.ptrtoint(self.given(0), I64), self.key, 8)
         for number in range(TENSORS):
-            layout = self.at(self.key, 8 * (1 + number * LAYOUT))
-            self.put_word(self.layout(self.given(1 + number), layout), self.data, number)
+            self.read_into(self.data, number, self.at(self.key, 8 * (1 + number * LAYOUT)), 1 + number)
         entry = self._known_layout()
         gradients: list = []
         for name in ("dq", "dk", "dv"):
             gradients.append(self.made(self.back(entry, name, PTR), gradients))
         self._unchanged(entry, gradients)
-        q, k, v, out, sums, lost, dout = (self.word(self.data, number) for number in range(TENSORS))
+        q, k, v, out, sums, lost, dout = (self.word(self.data, number) for number in range(NEEDED))
         step = self.part(entry, "step")
         lost = self.select(self.icmp_unsigned("!=", self.part(entry, "narrow"), 0), lost, 0)
         new = [self.address_of(each, gradients) for each in gradients]
@@ -145,6 +146,10 @@ class PullBack(Attend):
         block = self.part(entry, "block", PTR)
         for name, address in given.items():
             self.put_word(address, block, SLOTS.index(name))
+        for number, name in enumerate(("mask", "score"), NEEDED):
+            slot = self.part(entry, name)
+            with self.when(self.icmp_signed("!=", slot, 0)):
+                self.put_word(self.word(self.data, number), block, slot)
         room, size = self.back(entry, "room", PTR), self.back(entry, "room_bytes")
         self.external("memset", PTR, room, self.index(0, I32), size)
 

@@ -4,9 +4,9 @@ Each of the two libraries, torch and NumPy, has a table, and a module of machine
 
     attend(q, k, v, rule and numbers …)               the output, or None: no call like this one is in the table
     describe(q, k, v, rule and numbers …)             the key of such a call as bytes, or None: it goes through Python
-    layout(tensors …)                                 addresses and layouts of seven tensors as bytes, or None likewise
-    keep(kind, q, k, v)                               the output and what the backward pass needs, or None
-    pull_back(kind, q, k, v, out, sums, lost, dout)   the gradients of q, k and v, or None
+    layout(tensors …)                                 addresses and layouts of nine tensors as bytes, or None likewise
+    keep(kind, q, k, v, mask, score)                  the output and what the backward pass needs, or None
+    pull_back(kind, tensors …)                        the gradients of q, k and v, or None
     least(tensor)                                     the least number of a small tensor of floats, or None
 
     attend_arrays, describe_arrays                    the same of NumPy's arrays
@@ -212,15 +212,15 @@ class Table:
             return
         key, step = keys[: 8 * KEY], keys[8 * KEY :]
         rules, score = list(call[3:]), call[3 + SCORE] if kind.read[SCORE] else None
-        slots = iter(kind.tables)
         with self.lock:
             values, held = self._entry(kind)
-            for name, place in (("mask", MASK), ("score", SCORE)):
+            values |= _slots(kind, kind.tables)
+            for place in (MASK, SCORE):
                 if kind.read[place]:
-                    values[name], rules[place] = next(slots), None  # not kept alive
-            if not kind.tables and differentiate is not None and kind.even:
-                held = held, (again := functools.partial(differentiate, kind))
-                values["differentiate"] = id(again)
+                    rules[place] = None  # not kept alive
+            if differentiate is not None and kind.even:
+                again = functools.partial(_differentiate, differentiate, kind)
+                held, values["differentiate"] = (held, again), id(again)
             self._enter(self.calls, key, values, (rules, held))
             runs = kind.recipe.plan.runs  # of each tile one, which ends with the keys
             if step != key and "launch" not in values and (runs == runs[0]).all():
@@ -240,8 +240,8 @@ class Table:
         values["score"] = kind.tables[0] if kind.tables else 0
         return values, (held, runs)
 
-    def remember_backward(self, kind, layouts: bytes, recipe, tensors: tuple) -> None:
-        """Enters a backward pass."""
+    def remember_backward(self, kind, layouts: bytes, recipe, places: tuple, tensors: tuple) -> None:
+        """Enters a backward pass. places: of the addresses of mask and score in the argument block."""
         if recipe.once or kind.recipe is None:
             return
         workspace = recipe.workspace()
@@ -258,6 +258,7 @@ class Table:
         }
         values |= {name: id(shape) for name, shape in zip(("dq", "dk", "dv"), shapes, strict=True)}
         values |= {f"{phase}_tasks": tasks for phase, tasks in zip(PHASES, recipe.tasks, strict=True)}
+        values |= _slots(kind, places)
         with self.lock:
             words, held = self._words(workspace)
             key = id(kind).to_bytes(8, sys.byteorder) + layouts
@@ -310,6 +311,17 @@ class Table:
         """Forgets all calls."""
         for part in (self.calls, self.backs):
             self.words[TABLE.index(part.count)] = part.number = 0
+
+
+def _slots(kind, places: tuple[int, ...]) -> dict[str, int]:
+    """Where the addresses of mask and score are in an argument block, if they are arrays."""
+    names = [name for name, array in zip(("mask", "score"), kind.read, strict=True) if array]
+    return dict(zip(names, places, strict=True))
+
+
+def _differentiate(differentiate: Callable, kind, q, k, v, *rules):
+    """The output of a call that needs gradients. rules: mask and score."""
+    return differentiate(kind, q, k, v, *[rule for rule, array in zip(rules, kind.read, strict=True) if array])
 
 
 def _launch(kind, addresses: bytes):

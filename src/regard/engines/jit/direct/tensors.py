@@ -33,7 +33,8 @@ PYTHON = (
     "Py_IncRef",
 )
 
-TENSORS = 7  # of a backward pass: q, k, v, out, sums, lost, dout
+TENSORS = 9  # of a backward pass: q, k, v, out, sums, lost, dout; mask and score, or None
+NEEDED = 7  # of them
 GIVEN = 13  # arguments: three tensors, then mask, score, numbers and engine
 OTHERS = GIVEN - 3
 AXES = 5  # most axes of a tensor
@@ -55,8 +56,8 @@ TABLE = (
     "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "empty", "dtype", "int16", "get_threads",
 )  # fmt: skip
 ENTRY = (
-    "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "mask", "runs", "tiles", "bytes", "score_bytes",
-    "kernel", "block", "counters", "fresh", "size", "scratch", "sums", "step",
+    "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "mask",
+    "runs", "tiles", "bytes", "score_bytes", "kernel", "block", "counters", "fresh", "size", "scratch", "sums", "step",
     "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
 )  # fmt: skip
 CONDITION = "object", "name", "expected"
@@ -123,6 +124,15 @@ class Reader(Code):
             with self.when(self.is_tensor(self.given(3 + place))):
                 self.put_word(IS_TENSOR, self.key, place)
                 self._read(number, self.given(3 + place))
+
+    def read_into(self, words, place: int, layout, argument: int) -> None:
+        """The address of a tensor of a backward pass as a word, and its layout; the last ones may be None."""
+        tensor = self.given(argument)
+        if place < NEEDED:
+            self.put_word(self.layout(tensor, layout), words, place)
+        else:
+            with self.when(self.not_(self.same(tensor, self.known("none")))):
+                self.put_word(self.layout(tensor, layout), words, place)
 
     @property
     def score(self):
