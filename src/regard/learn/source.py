@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
@@ -461,13 +461,14 @@ class _Reader:
                     self.problem(here.line, f"{mistake} is {fields!r}", '{ replace = "…", with = "…" }', "correct it")
                 elif self._fields(here, fields, {}, CHANGE):
                     try:
-                        code = _changed(solution, function, fields)
+                        changes = tuple(_changes(solution, function, fields))
+                        code = _changed(solution, changes)
                     except (SyntaxError, ValueError) as error:
-                        expected = 'replace = "…", with = "…", or body = "…"'
+                        expected = "replace, a text that occurs once, and with; or body"
                         self.problem(here.line, f"{mistake}: {error}", expected, "correct it")
                         continue
-                    words = (fields.get(name, "") for name in ("is", "cause", "fix"))
-                    yield here.line, WrongAnswer(mistake, code, *words)
+                    said, cause, fix = (fields.get(name, "") for name in ("is", "cause", "fix"))
+                    yield here.line, WrongAnswer(mistake, code, said, cause, fix, changes)
 
     # ---- claims ------------------------------------------------------------------------------------------------------
 
@@ -504,24 +505,27 @@ def _near(name: str, exercises: set[str]) -> str:
     return did_you_mean(name, sorted(exercises)) if exercises else "add this exercise"
 
 
-def _changed(solution: str, function: str, fields: Mapping[str, Any]) -> str:
-    """A solution with a change. Raises ValueError if it cannot be made."""
-    if fields.keys() & {"replace", "with", "body"} not in ({"replace", "with"}, {"body"}):
-        raise ValueError("it must have either replace and with, or body")
-    code = solution
-    if "body" in fields:
-        node = next((each for each in ast.parse(code).body if getattr(each, "name", "") == function), None)
-        if not isinstance(node, ast.FunctionDef):
-            raise ValueError(f"the solution has no function {function}")
-        lines = code.splitlines(True)
-        begin, end = node.body[0].lineno - 1, node.end_lineno
-        code = "".join([*lines[:begin], indent(fields["body"].strip("\n") + "\n", "    "), *lines[end:]])
-    else:
-        old, new = ([each] if isinstance(each, str) else each for each in (fields["replace"], fields["with"]))
-        for before, after in zip(old, new, strict=True):
-            if code.count(before) != 1:
-                raise ValueError(f"{before!r} occurs {code.count(before)} times in the solution, not once")
-            code = code.replace(before, after)
+def _changes(solution: str, function: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The changes of a solution that an entry describes, each a text and what is there instead. Raises ValueError."""
+    match fields:
+        case {"replace": old, "with": new} if "body" not in fields:
+            yield from zip(*([each] if isinstance(each, str) else each for each in (old, new)), strict=True)
+        case {"body": body} if fields.keys().isdisjoint({"replace", "with"}):
+            node = next((each for each in ast.parse(solution).body if getattr(each, "name", "") == function), None)
+            if not isinstance(node, ast.FunctionDef):
+                raise ValueError(f"the solution has no function {function}")
+            lines = solution.splitlines(True)[node.body[0].lineno - 1 : node.end_lineno]
+            yield "".join(lines), indent(body.strip("\n") + "\n", "    ")
+        case _:
+            raise ValueError("it must have either replace and with, or body")
+
+
+def _changed(code: str, changes: Iterable[tuple[str, str]]) -> str:
+    """A solution with changes. Raises ValueError if one cannot be made, SyntaxError if it is then not Python."""
+    for old, new in changes:
+        if code.count(old) != 1:
+            raise ValueError(f"{old!r} occurs {code.count(old)} times in the solution, not once")
+        code = code.replace(old, new)
     ast.parse(code)
     return code
 
