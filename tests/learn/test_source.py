@@ -1,7 +1,6 @@
 """Chapters are read from Markdown; everything that is wrong with a file is listed at once, with its line and the fix."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,17 +189,9 @@ holds = False
     assert scores.laws[0][0] == "twice the queries give twice the scores" and scores.file_name == "03_scores.py"
 
 
-def test_checks_beside_a_chapter(tmp_path):
-    """Cases, laws and wrong answers may be in a file of their own; what is wrong there is said with its line."""
-    text, _, checks = SCORES.partition("```python cases")
-    beside = tmp_path / "03-scores.checks.md"
-    beside.write_text("# Checks\n\n```python cases" + checks.replace("\n\nsame(", '\nsame(q, q)\n\n"two"\nsame('))
-    apart, whole = chapter(tmp_path, text).exercises[0], chapter(tmp_path.parent, SCORES).exercises[0]
-
-    assert replace(apart, laws=whole.laws) == whole
-    assert [says for says, _ in apart.laws] == [whole.laws[0][0], "two"]
-
-    beside.write_text("\n```python reveal a\n1\n```\n```python law scores\n1\n```\n")
+def test_what_is_wrong_with_checks_has_the_line_of_their_file(tmp_path):
+    """Other blocks do not belong there. (Right ones: test_chapters.)"""
+    (tmp_path / "03-scores.checks.md").write_text("\n```python reveal a\n1\n```\n```python law scores\n1\n```\n")
     given = [reason.given for reason in reasons(tmp_path, HEAD + SCORES)]
     assert given == ["03-scores.checks.md, line 2", "03-scores.checks.md, line 5"]
 
