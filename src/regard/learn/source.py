@@ -436,7 +436,7 @@ class _Reader:
         answers: list[tuple[int, WrongAnswer]] = []
         for block in sorted(self.own["python wrong", name] + self.own["toml wrong", name], key=lambda each: each.line):
             if block.kind == "toml wrong":
-                answers += self._changes(block, function, solution)
+                answers += self._changed_answers(block, function, solution)
                 continue
             said = _said(block.text)
             answers.append((block.line, WrongAnswer(block.rest, block.text, said[""], said["cause"], said["fix"])))
@@ -450,7 +450,7 @@ class _Reader:
                 self.problem(line, f"{each.mistake} is not explained", expected, "add what is missing")
         return tuple(each for _, each in answers)
 
-    def _changes(self, block: Block, function: str, solution: str) -> Iterator[tuple[int, WrongAnswer]]:
+    def _changed_answers(self, block: Block, function: str, solution: str) -> Iterator[tuple[int, WrongAnswer]]:
         """Wrong answers that are written as changes of the solution, with their lines."""
         lines = block.text.splitlines()
         for mistake, entries in toml(block.line, block.text, self.problems).items():
