@@ -8,10 +8,11 @@ from bench.course_coverage import ITEMS
 from bench.course_minutes import short_path
 from bench.course_seeds import unstable
 from regard.learn.proof import proved
-from regard.learn.source import chapters
+from regard.learn.source import chapters, read_chapter
+from tests import ROOT
 from tests.learn.chapter_files import SCORES, TESTS, chapter, each_chapter
 
-READ = chapters()
+READ, GUIDE = chapters(), ROOT / "docs/how-to/write-a-chapter.md"
 # ruff: noqa: E501 (a table)
 
 
@@ -81,19 +82,15 @@ def failures(found):
     return {what: wrong for what, wrong in proved(found) if wrong}
 
 
-def test_meta_a_right_chapter_is_proved(tmp_path, here):
-    """The proof runs every part."""
-    found = dict(proved(chapter(tmp_path)))
+def test_meta_the_chapter_of_the_guide_is_proved(tmp_path, here):
+    """The proof runs every part; checks are in a file of their own, each law after its doc string."""
+    path, beside = tmp_path / "20-mean.md", tmp_path / "20-mean.checks.md"
+    for file, text in zip((path, beside), re.findall(r"~~~~text\n(.*?)~~~~", GUIDE.read_text(), re.S)):
+        file.write_text(text)
+    found = dict(proved(read_chapter(path)))
 
-    assert list(found) == [
-        "solution scores",
-        "start scores",
-        "scale-missing in scores",
-        "keys-not-transposed in scores",
-        "solution tests-of-scores",
-        "start tests-of-scores",
-    ]
-    assert not any(found.values())
+    assert list(found)[2:] == ["solution mean", "start mean", "not-divided in mean", "of-each-row in mean"]
+    assert not any(found.values()) and len(read_chapter(path).exercises[0].laws) == 2
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,14 @@ def test_two_mistakes_in_one_module(exercise, tmp_path):
     assert failing(Grading(exercise), code, tmp_path)[1].mistakes == ("scale-missing", "mask-inverted")
 
 
+def test_two_mistakes_in_one_line(tmp_path):
+    """Both are named: they change different texts of it."""
+    grading = Grading(MODULES["self-attention"])
+    code = grading.exercise.solution.replace("self.dropout(scores.softmax(-1))", "scores.softmax(-2)")
+
+    assert failing(grading, code, tmp_path)[1].mistakes == ("dropout-missing", "softmax-over-queries")
+
+
 RETURNED = "return (out, weights) if return_weights else out"
 
 

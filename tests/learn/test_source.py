@@ -23,6 +23,12 @@ answer = 1
 
 # ruff: noqa: E501 (a table)
 
+
+def change(row):
+    """A block of wrong answers."""
+    return f"```toml wrong scores\n{row}\n```\n"
+
+
 # What follows the beginning (six lines), the line of the problem, what is said, and the fix.
 WRONG = {
     "kind": ("```toml predictoin p\n```\n", 7, "the kind 'toml predictoin' of a block is unknown", "did you mean 'toml pred"),
@@ -62,6 +68,12 @@ WRONG = {
     "law": (SCORES.replace('"""twice the queries give twice the scores"""', ""), 32, "a law of scores has no words", "begin"),
     "wrong-name": (SCORES.replace("scores keys-not-transposed", "scores"), 43, "is named ''", "python wrong scores NAME"),
     "unexplained": (SCORES.replace("cause: columns", "because columns"), 43, "keys-not-transposed is not explained", "add what"),
+    "change-twice": (SCORES + change('x = { replace = "q", with = "k" }'), 55, "x: 'q' occurs 3 times", "correct it"),
+    "change-and-body": (SCORES + change('x = [\n    { replace = "q", body = "1" }]'), 55, "x: it must have either", "correct it"),
+    "change-of-two": (SCORES + change('x = { replace = ["k.T", "q @"], with = ["k"] }'), 55, "x: zip() argument 2", "correct it"),
+    "change-not-python": (SCORES + change('x = { body = "return (" }'), 55, "x: '(' was never closed", "correct it"),
+    "change-of-nothing": (SCORES + change("\nx = 3"), 56, "x is 3", "correct it"),
+    "change-unexplained": (SCORES + change('x = { body = "return q", is = "y" }'), 55, "x is not explained", "add what"),
     "solution-of-another": (SCORES.replace("def scores(q, k):\n    return q @ k.T / q", "def score(q, k):\n    return q"), 22, "does not define scores", "use the name"),
     "tests-of": (SCORES + TESTS.replace('tests_of = "scores"', 'tests_of = "score"'), 55, "tests_of of tests-of-scores", "mean 'scores'"),
     "claim": ("```python claim a\n1\n```\n", 7, "the claim a says nothing", "add it"),
@@ -175,6 +187,13 @@ holds = False
     assert [each.mistake for each in scores.wrong] == ["scale-missing", "keys-not-transposed"]
     assert scores.wrong[1].cause == "columns of k are not keys" and tests.tests_of == "scores"
     assert scores.laws[0][0] == "twice the queries give twice the scores" and scores.file_name == "03_scores.py"
+
+
+def test_what_is_wrong_with_checks_has_the_line_of_their_file(tmp_path):
+    """Other blocks do not belong there. (Right ones: test_chapters.)"""
+    (tmp_path / "03-scores.checks.md").write_text("\n```python reveal a\n1\n```\n```python law scores\n1\n```\n")
+    given = [reason.given for reason in reasons(tmp_path, HEAD + SCORES)]
+    assert given == ["03-scores.checks.md, line 2", "03-scores.checks.md, line 5"]
 
 
 WORDS = st.text("abc #`~\n-", max_size=60)

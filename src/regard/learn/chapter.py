@@ -90,13 +90,18 @@ class Question(Part):
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A wrong answer as a learner writes it. mistake: a name in the catalog, or one of its own with cause and fix."""
+    """A wrong answer as a learner writes it.
+
+    mistake: a name in the catalog, or one of its own with cause and fix · changes: of the solution, each a text and
+    what is there instead; none of an answer that is written out
+    """
 
     mistake: str
     code: str
     description: str
     cause: str
     fix: str
+    changes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

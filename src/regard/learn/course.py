@@ -119,6 +119,7 @@ class Course(Lesson):
 
     def fast(self, number: int | None) -> None:
         """Writes the files of all exercises of a chapter, for those who know."""
+        self._note_own()
         for exercise in self.chapter(number).exercises:
             self.task(exercise, starts(self.folder, exercise))
         self.screen.note("To check one of these files: regard learn --check FILE")

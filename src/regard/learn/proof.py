@@ -1,4 +1,4 @@
-"""Proves a chapter: runs every reveal, claim, solution and wrong answer.
+"""Proves a chapter: runs each reveal, claim, solution and wrong answer.
 
 python -m regard.learn.proof [CHAPTER.md …]
 """
@@ -130,7 +130,8 @@ def _words(problem: Problem) -> str:
 def main() -> None:
     """Prints what was run, in order, on all cores; the exit status is 1 if something is wrong."""
     failed = False
-    read = [read_chapter(Path(path)) for path in sys.argv[1:]] or chapters()
+    named = dict.fromkeys(path.replace(".checks.md", ".md") for path in sys.argv[1:])  # checks are those of a chapter
+    read = [read_chapter(Path(path)) for path in named] or chapters()
     parts = [(chapter, part) for chapter in read for part in chapter.parts]
     stems = [chapter.path.stem for chapter, _ in parts]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:

@@ -1,4 +1,4 @@
-"""Reads a chapter from its Markdown file; everything that is wrong with it is listed at once, with its line.
+"""Reads a chapter from its Markdown file and that of its checks; all that is wrong with them is listed, with its line.
 
 The format is described in docs/how-to/write-a-chapter.md.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from ..common.errors import Reason, Refused, did_you_mean, page, refuse
@@ -22,10 +24,10 @@ from .chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal,
 from .forms import FORMS
 from .running import NEEDS
 
-BLOCKS = {
+CHECKS = {"python cases", "python result", "python law", "python wrong", "toml wrong"}  # may be in a file of their own
+BLOCKS = CHECKS | {
     "toml prediction", "toml question", "toml exercise",
-    "python reveal", "python start", "python solution", "python cases", "python result", "python law", "python wrong",
-    "python claim", "python visual", "markdown after",
+    "python reveal", "python start", "python solution", "python claim", "python visual", "markdown after",
 }  # fmt: skip
 FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
 BREAKS = {"<!-- break -->": "break", "<!-- deeper -->": "deeper"}  # before a section
@@ -34,14 +36,20 @@ HEAD = re.compile(r"\+\+\+\n(.*?)\n\+\+\+\n(?:\s*# [^\n]*\n)?", re.S)  # and the
 
 
 class Problems:
-    """What is wrong with a file."""
+    """What is wrong with a chapter. first: the number of line 1 of its checks, counted on from the chapter's lines"""
 
-    def __init__(self, file: str):
-        self.file = file
-        self.reasons: list[Reason] = []
+    def __init__(self, file: str, first: float = math.inf):
+        self.file, self.first = file, first
+        self.found: list[tuple[int, Reason]] = []
 
     def add(self, line: int, what: str, expected: str, fix: str) -> None:
-        self.reasons.append(Reason(what, f"{self.file}, line {line}", expected, fix))
+        file, at = (self.file, line) if line < self.first else (_checks(self.file), line - int(self.first) + 1)
+        self.found.append((line, Reason(what, f"{file}, line {at}", expected, fix)))
+
+    def refuse(self) -> None:
+        """Raises Refused with the problems, in the order of their lines, if there is one."""
+        if self.found:
+            raise Refused(WHERE, [reason for _, reason in sorted(self.found, key=lambda each: each[0])])
 
 
 @dataclass
@@ -145,13 +153,9 @@ def _closed(text: Block) -> Iterator[Block]:
 
 def _block(line: int, words: list[str], content: str, problems: Problems) -> Block:
     kind = " ".join(words[:2])
-    if kind not in BLOCKS:
-        problems.add(
-            line,
-            f"the kind '{kind}' of a block is unknown",
-            "a kind that chapters have",
-            did_you_mean(kind, sorted(BLOCKS)),
-        )
+    if kind not in (known := CHECKS if line >= problems.first else BLOCKS):
+        expected = f"a kind that {'checks' if known is CHECKS else 'chapters'} have"
+        problems.add(line, f"the kind '{kind}' of a block is unknown", expected, did_you_mean(kind, sorted(known)))
     needs = next((word.removeprefix("needs=") for word in words if word.startswith("needs=")), "")
     plain = [word for word in words[2:] if not word.startswith("needs=")]
     if needs not in NEEDS:
@@ -183,6 +187,7 @@ OPTIONAL = {
     "tests_of": str,
     "conform": int,
 }
+CHANGE = {"replace": (str, list), "with": (str, list), "body": str, "is": str, "cause": str, "fix": str}
 COMPUTED = ("scores", "weights", "out", "allowed", "lse")
 ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
 TYPES = {"str": "a text", "list": "a list"}
@@ -191,15 +196,25 @@ KNOWN = {mistake.name for mistake in CATALOG}
 
 def chapters(own: Path | None = None) -> list[Chapter]:
     """The chapters of the course, and those of a teacher's own folder, in order of their numbers."""
-    found = [read_chapter(path) for path in sorted(CHAPTERS.glob("*.md"))]
+    found = [read_chapter(path) for path in _paths(CHAPTERS)]
     return found if own is None else sorted([*found, *_own(own, found)], key=lambda chapter: chapter.number)
 
 
+def _paths(folder: Path) -> list[Path]:
+    """The chapters of a folder: its Markdown files but README.md and those of checks."""
+    return [path for path in sorted(folder.glob("*.md")) if not re.search(r"(?i)^readme$|\.checks$", path.stem)]
+
+
+def _checks(chapter: str) -> str:
+    """The name of the file of a chapter's checks."""
+    return f"{chapter.removesuffix('.md')}.checks.md"
+
+
 def _own(folder: Path, course: list[Chapter]) -> list[Chapter]:
-    """The chapters of a folder: its Markdown files but README.md. Raises Refused, with the reasons of all files, if it
-    has none, one cannot be read, or a number is given twice.
+    """The chapters of a folder. Raises Refused, with the reasons of all files, if it has none, one cannot be read, or a
+    number is given twice.
     """
-    paths = [path for path in sorted(folder.glob("*.md")) if path.stem.lower() != "readme"]
+    paths = _paths(folder)
     if not paths:
         fix = f"--chapters FOLDER, with chapters as {page('How to write a chapter of the course')} describes them"
         expected = "a folder with a file such as 20-my-chapter.md"
@@ -224,39 +239,44 @@ def _own(folder: Path, course: list[Chapter]) -> list[Chapter]:
 
 
 def read_chapter(path: Path) -> Chapter:
-    """A chapter from its file. Raises Refused with every problem."""
+    """A chapter from its file, and that of its checks if there is one. Raises Refused with every problem."""
+    checks = path.with_name(_checks(path.name))
+    return _chapter(path, _text(path), _text(checks) if checks.exists() else "")
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         expected, fix = "a chapter: a Markdown file in UTF-8", "check the path"
         raise refuse(WHERE, "the file cannot be read", f"{path}: {error}", expected, fix) from error
-    return _chapter(path, text)
 
 
 @functools.lru_cache(64)
-def _chapter(path: Path, text: str) -> Chapter:
-    """A chapter from its text; read once in a process that goes on, as with --serve."""
-    return _Reader(path).chapter(text)
+def _chapter(path: Path, text: str, checks: str) -> Chapter:
+    """A chapter from its texts; read once in a process that goes on, as with --serve."""
+    return _Reader(path).chapter(text, checks)
 
 
 class _Reader:
     def __init__(self, path: Path):
         self.path = path
-        self.problems = Problems(path.name)
-        self.problem = self.problems.add
         self.own: defaultdict[tuple[str, str], list[Block]] = defaultdict(list)  # blocks by kind and name
         self.exercises: set[str] = set()
 
-    def chapter(self, text: str) -> Chapter:
+    def chapter(self, text: str, checks: str = "") -> Chapter:
+        begin = text.count("\n") + 2
+        self.problems = Problems(self.path.name, begin)
+        self.problem = self.problems.add
         fields, body, first = head(text, self.problems)
         self.number = fields["number"]
-        parts = self._parts(list(blocks(body, first, self.problems)))
+        beside = [block for block in blocks(checks, begin, self.problems) if block.kind]
+        parts = self._parts([*blocks(body, first, self.problems), *beside])
         sittings = 1 + sum(isinstance(part, Text) and part.after_break != "" for part in parts)
         if fields["minutes"] and len(fields["minutes"]) != sittings:
             what, fix = f"minutes has {len(fields['minutes'])} numbers", "a number for each part between breaks"
             self.problem(1, what, f"{sittings}: there are {sittings - 1} breaks", fix)
-        if self.problems.reasons:
-            raise Refused(WHERE, sorted(self.problems.reasons, key=_line))
+        self.problems.refuse()
         return Chapter(self.number, fields["title"], tuple(fields["minutes"]), tuple(parts), self.path)
 
     def _parts(self, found: list[Block]) -> list[Part]:
@@ -325,7 +345,7 @@ class _Reader:
         self, block: Block, fields: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]
     ) -> bool:
         """Whether the fields have the right names and types."""
-        before = len(self.problems.reasons)
+        before = len(self.problems.found)
         for name in required.keys() - fields.keys():
             self.problem(block.line, f"{block.name} lacks {name}", f"the field {name}", f"add {name} = …")
         known = {**required, **optional}
@@ -338,14 +358,12 @@ class _Reader:
             if not isinstance(value, kinds) or isinstance(value, bool):
                 expected = " or ".join(dict.fromkeys(TYPES.get(each.__name__, "a number") for each in kinds))
                 self.problem(block.line, f"{name} of {block.name} is {value!r}", expected, "correct it")
-        return len(self.problems.reasons) == before
+        return len(self.problems.found) == before
 
     # ---- exercises ---------------------------------------------------------------------------------------------------
 
     def _exercise(self, block: Block) -> Exercise:
         fields = toml(block.line, block.text, self.problems)
-        if self._fields(block, fields, REQUIRED, OPTIONAL):
-            self._exercise_fields(block, fields)
         code = {}
         for part in ("start", "solution", "cases", "result"):
             found = self.own[f"python {part}", block.name]
@@ -353,9 +371,12 @@ class _Reader:
             if not found and not optional:
                 self.problem(block.line, f"{block.name} has no {part}", f"a block python {part} {block.name}", "add it")
             code[part] = found[0].text if found else ""
-        wrong = self.own["python wrong", block.name]
-        for each in [*self.own["python solution", block.name], *wrong] if "tests_of" not in fields else []:
+        written = [*self.own["python solution", block.name], *self.own["python wrong", block.name]]
+        for each in written if "tests_of" not in fields else []:
             self._defines(each, fields.get("function"))
+        wrong = self._wrong(block.name, str(fields.get("function")), code["solution"])
+        if self._fields(block, fields, REQUIRED, OPTIONAL):
+            self._exercise_fields(block, fields, {each.mistake for each in wrong})
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
@@ -366,26 +387,25 @@ class _Reader:
             block.line,
             self.number,
             needs=block.needs,
-            laws=tuple((self._says(each), each.text) for each in self.own["python law", block.name]),
-            wrong=self._wrong(wrong),
+            laws=tuple(law for each in self.own["python law", block.name] for law in self._laws(each)),
+            wrong=wrong,
             after="".join(each.text for each in self.own["markdown after", block.name]),
             **(given | code),
         )
 
-    def _exercise_fields(self, block: Block, fields: Mapping[str, Any]) -> None:
-        """Fields that have the right types have the right values."""
+    def _exercise_fields(self, block: Block, fields: Mapping[str, Any], shown: set[str]) -> None:
+        """Fields that have the right types have the right values. shown: the mistakes of the wrong answers"""
         name, line = block.name, block.line
         if len(fields["hints"]) != 3 or not all(isinstance(each, str) for each in fields["hints"]):
             self.problem(line, f"{name} has not three hints", "a question, a direction, nearly the line", "write three")
         if fields.get("computes", "scores") not in COMPUTED:
             self.problem(line, f"computes of {name} is unknown", f"one of {', '.join(COMPUTED)}", "choose or omit it")
-        shown = {each.rest for each in self.own["python wrong", name]}
         for mistake in fields.get("mistakes", ()):
             if mistake not in KNOWN:
                 near = did_you_mean(str(mistake), sorted(KNOWN), "regard conform --mistakes")
                 self.problem(line, f"{name}: the mistake {mistake!r} is unknown", "a name of the catalog", near)
             elif "computes" not in fields and mistake not in shown:
-                expected = f"computes = …, or a block python wrong {name} {mistake}"
+                expected = f"computes = …, or the wrong answer {mistake}"
                 self.problem(line, f"{name}: the mistake {mistake!r} cannot be made", expected, "add one of them")
         if "tests_of" in fields:
             others = self.exercises - {name}
@@ -399,29 +419,56 @@ class _Reader:
             what = f"'{block.kind} {block.name}' does not define {function}"
             self.problem(block.line, what, f"def {function}(…)", "use the name of the exercise")
 
-    def _says(self, block: Block) -> str:
-        said = _said(block.text)[""]
-        if not said:
+    def _laws(self, block: Block) -> Iterator[tuple[str, str]]:
+        """The laws of a block, each from its doc string to the next: what it says, and its code."""
+        tree, lines = ast.parse(block.text).body, block.text.splitlines(True)
+        texts = [each for each in tree if _said(ast.unparse(each))[""]]
+        if not texts or texts[0] is not tree[0]:
             expected = "a doc string that says the law"
             self.problem(block.line, f"a law of {block.name} has no words", expected, "begin with one")
-        return said
+        begins = [each.lineno - 1 for each in texts]
+        for begin, end in zip(begins, [*begins[1:], len(lines)]):
+            code = "".join(lines[begin:end])
+            yield _said(code)[""], code
 
-    def _wrong(self, found: list[Block]) -> tuple[WrongAnswer, ...]:
+    def _wrong(self, name: str, function: str, solution: str) -> tuple[WrongAnswer, ...]:
         """The wrong answers of an exercise. One of those with the same name has to explain it, or the catalog."""
-        said = [_said(block.text) for block in found]
-        explained = {block.rest for block, each in zip(found, said) if {"", "cause", "fix"} <= each.keys()}
-        for block in found:
-            mistake = block.rest
-            if len(mistake.split()) != 1:
-                what = f"a wrong answer of {block.name} is named {mistake!r}"
-                self.problem(block.line, what, "the name of a mistake", f"write ```python wrong {block.name} NAME")
-            elif mistake not in KNOWN | explained:
-                expected = "a name of the catalog, or a doc string with a text, a line 'cause: …' and a line 'fix: …'"
-                self.problem(block.line, f"{mistake} is not explained", expected, "add what is missing")
-        return tuple(
-            WrongAnswer(block.rest, block.text, each[""], each.get("cause", ""), each.get("fix", ""))
-            for block, each in zip(found, said)
-        )
+        answers: list[tuple[int, WrongAnswer]] = []
+        for block in sorted(self.own["python wrong", name] + self.own["toml wrong", name], key=lambda each: each.line):
+            if block.kind == "toml wrong":
+                answers += self._changed_answers(block, function, solution)
+                continue
+            said = _said(block.text)
+            answers.append((block.line, WrongAnswer(block.rest, block.text, said[""], said["cause"], said["fix"])))
+        explained = {each.mistake for _, each in answers if each.description and each.cause and each.fix}
+        for line, each in answers:
+            if len(each.mistake.split()) != 1:
+                what, fix = f"a wrong answer of {name} is named {each.mistake!r}", f"write ```python wrong {name} NAME"
+                self.problem(line, what, "the name of a mistake", fix)
+            elif each.mistake not in KNOWN | explained:
+                expected = "a name of the catalog, or what it is, a cause and a fix"
+                self.problem(line, f"{each.mistake} is not explained", expected, "add what is missing")
+        return tuple(each for _, each in answers)
+
+    def _changed_answers(self, block: Block, function: str, solution: str) -> Iterator[tuple[int, WrongAnswer]]:
+        """Wrong answers that are written as changes of the solution, with their lines."""
+        lines = block.text.splitlines()
+        for mistake, entries in toml(block.line, block.text, self.problems).items():
+            at = next((number for number, line in enumerate(lines, 1) if mistake in line), 0)
+            here = Block(block.line + at, name=mistake)
+            for fields in entries if isinstance(entries, list) else [entries]:
+                if not isinstance(fields, dict):
+                    self.problem(here.line, f"{mistake} is {fields!r}", '{ replace = "…", with = "…" }', "correct it")
+                elif self._fields(here, fields, {}, CHANGE):
+                    try:
+                        changes = tuple(_changes(solution, function, fields))
+                        code = _changed(solution, changes)
+                    except (SyntaxError, ValueError) as error:
+                        expected = "replace, a text that occurs once, and with; or body"
+                        self.problem(here.line, f"{mistake}: {error}", expected, "correct it")
+                        continue
+                    said, cause, fix = (fields.get(name, "") for name in ("is", "cause", "fix"))
+                    yield here.line, WrongAnswer(mistake, code, said, cause, fix, changes)
 
     # ---- claims ------------------------------------------------------------------------------------------------------
 
@@ -458,14 +505,35 @@ def _near(name: str, exercises: set[str]) -> str:
     return did_you_mean(name, sorted(exercises)) if exercises else "add this exercise"
 
 
-def _line(reason: Reason) -> int:
-    return int(reason.given.rpartition(" ")[2])
+def _changes(solution: str, function: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The changes of a solution that an entry describes, each a text and what is there instead. Raises ValueError."""
+    match fields:
+        case {"replace": old, "with": new} if "body" not in fields:
+            yield from zip(*([each] if isinstance(each, str) else each for each in (old, new)), strict=True)
+        case {"body": body} if fields.keys().isdisjoint({"replace", "with"}):
+            node = next((each for each in ast.parse(solution).body if getattr(each, "name", "") == function), None)
+            if not isinstance(node, ast.FunctionDef):
+                raise ValueError(f"the solution has no function {function}")
+            lines = solution.splitlines(True)[node.body[0].lineno - 1 : node.end_lineno]
+            yield "".join(lines), indent(body.strip("\n") + "\n", "    ")
+        case _:
+            raise ValueError("it must have either replace and with, or body")
 
 
-def _said(code: str) -> dict[str, str]:
+def _changed(code: str, changes: Iterable[tuple[str, str]]) -> str:
+    """A solution with changes. Raises ValueError if one cannot be made, SyntaxError if it is then not Python."""
+    for old, new in changes:
+        if code.count(old) != 1:
+            raise ValueError(f"{old!r} occurs {code.count(old)} times in the solution, not once")
+        code = code.replace(old, new)
+    ast.parse(code)
+    return code
+
+
+def _said(code: str) -> defaultdict[str, str]:
     """The doc string of a block: its first paragraph, and its lines `field: text`, which may be continued."""
     said = ast.get_docstring(ast.parse(code)) or ""
-    found, name = {"": ""}, ""
+    found, name = defaultdict(str), ""
     for line in said.splitlines():
         match = re.match(r"(cause|fix|holds if|source): (.*)", line)
         if match:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import SequenceMatcher
 from itertools import combinations, islice
 from typing import Any
 
@@ -99,23 +98,17 @@ def _two_changes(grading: Grading, seen: Seen) -> tuple[str, ...]:
     """Two wrong answers of the chapter whose changes of the solution, both made, do what the learner's module does. Of
     functions none are tried: a loop with two changes may never end.
     """
-    wrong = grading.exercise.wrong if "class " in grading.exercise.solution else ()
+    wrong = [each for each in grading.exercise.wrong if each.changes and "class " in each.code]
     for first, second in islice(combinations(wrong, 2), PAIRS):
+        code = first.code
+        for old, new in second.changes:
+            code = code.replace(old, new)
         try:
-            if _does_the_same(grading, _merged(grading.exercise.solution, first.code, second.code), seen):
+            if _does_the_same(grading, code, seen):
                 return first.mistake, second.mistake
         except SyntaxError:  # the changes do not fit together
             continue
     return ()
-
-
-def _merged(solution: str, first: str, second: str) -> str:
-    """A wrong answer with the lines that another one has in place of lines of the solution."""
-    old, new = solution.splitlines(True), second.splitlines(True)
-    for _, start, end, begin, stop in SequenceMatcher(None, old, new).get_opcodes():
-        if start < end:
-            first = first.replace("".join(old[start:end]), "".join(new[begin:stop]))
-    return first
 
 
 LAWS = Conventions()

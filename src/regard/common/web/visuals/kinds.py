@@ -21,6 +21,12 @@ class Kind(NamedTuple):
     parts: tuple[str, ...] = ()
 
 
+OF_SCORES = {
+    "labels": "a text for each score",
+    "temperature": "the first temperature",
+    "range": "lowest and highest score",
+}
+
 KINDS = {
     "dot-product": Kind(
         {"a": "a row of numbers", "b": "a row of as many"}, {"names": "their two names"}, parts=("numberfield", "plane")
@@ -116,23 +122,9 @@ KINDS = {
         {"column": "the first column", "step": "k: the rotation from PE(p) to PE(p + k) is shown, too"},
         ("charts",),
     ),
-    "softmax": Kind(
-        {"scores": "a list of numbers"},
-        {
-            "labels": "a text for each score",
-            "temperature": "the first temperature",
-            "range": "lowest and highest score",
-        },
-    ),
-    "overflow": Kind(
-        {"scores": "a list of numbers"},
-        {
-            "labels": "a text for each score",
-            "temperature": "the first temperature",
-            "range": "lowest and highest score",
-        },
-        parts=("softmax",),
-    ),
+    "sentence": Kind({"sentence": "the first sentence"}, parts=("heatmap",)),
+    "softmax": Kind({"scores": "a list of numbers"}, OF_SCORES),
+    "overflow": Kind({"scores": "a list of numbers"}, OF_SCORES, ("softmax",)),
     "worked-example": Kind(
         {"x": "a row for each token", "W_q": "a matrix", "W_k": "a matrix", "W_v": "a matrix"},
         {"tokens": "a text for each token", "causal": "whether the mask is on at first"},
