@@ -125,7 +125,7 @@ def _attend(
         engine = ROWS_FIRST["auto"] if beside else "auto"
         known = direct.attend(query, key, value, *rules, scale, start, None, 0.0, None, None, None, engine)
     given = query, key, value, attn_mask, dropout_p, is_causal
-    why = None if known is not None else _why_not(*given, enable_gqa)
+    why = _why_not(*given, enable_gqa) if known is None else None
     for each in Replacement.active:
         each.calls[why or REGARD] += 1
     if known is not None:

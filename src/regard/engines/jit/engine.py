@@ -227,7 +227,9 @@ def recipe_of(
     tensors: bool = False,
     of_any: bool = False,
 ) -> Recipe:
-    """The recipe for all calls of the same kind as this one. of_any: whatever its masks and scores that are arrays contain."""
+    """The recipe for all calls of the same kind as this one. of_any: whatever its mask and score contain, if they are
+    arrays.
+    """
     B, H, Q, _ = problem.q.shape
     summaries: Summaries = {}
     planned = problem if of_any else as_planned(problem)

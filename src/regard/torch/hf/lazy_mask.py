@@ -120,7 +120,7 @@ class LazyMask:
     def dense(self) -> torch.Tensor:
         """The same as booleans on the CPU, with one entry along axes on which nothing depends."""
         B, _, Q, K = self.shape
-        places = np.ix_(range(B), range(1), range(self.query_start, self.query_start + Q), range(K))
+        places = np.ix_(range(B), [0], range(self.query_start, self.query_start + Q), range(K))
         allowed = evaluate(self.rule, dict(zip(("batch", "head", "query", "key"), places)))
         return torch.from_numpy(np.array(allowed, ndmin=4))
 
