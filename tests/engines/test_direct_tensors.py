@@ -203,7 +203,8 @@ def through_transformers():
     config = BertConfig(vocab_size=9, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8)
     register()
     model = AutoModel.from_config(config, attn_implementation="regard").eval()
-    return lambda: model(torch.ones(1, 6, dtype=torch.long))
+    tokens = torch.ones(2, 6, dtype=torch.long)
+    return lambda: (model(tokens), model(tokens, attention_mask=tokens.tril()))
 
 
 def through_a_cache():
@@ -221,11 +222,15 @@ def through_sdpa():
     return call
 
 
+BOOLEANS = torch.ones(6, 6, dtype=torch.bool)
 DOORS = {
     "NumPy": lambda: partial(rg.attention, *normal(3, 4, 6, 8).numpy()),
     "torch": lambda: partial(rg.attention, *normal(3, 4, 6, 8)),
     "gradients": lambda: lambda: rg.attention(*normal(3, 4, 6, 8).requires_grad_()).sum().backward(),
-    "mask": lambda: partial(rg.attention, *normal(3, 4, 6, 8), mask=torch.ones(6, 6, dtype=torch.bool)),
+    "gradients, mask": lambda: (
+        lambda: rg.attention(*normal(3, 4, 6, 8).requires_grad_(), mask=BOOLEANS).sum().backward()
+    ),
+    "mask": lambda: partial(rg.attention, *normal(3, 4, 6, 8), mask=BOOLEANS),
     "score": lambda: partial(rg.attention, *normal(3, 4, 6, 8), score=normal(6, 6)),
     "layer": lambda: partial(regard.torch.Attention(32, 4), normal(1, 6, 32)),
     "MultiheadAttention": lambda: partial(
