@@ -1,8 +1,8 @@
 """The data blocks of a page: every weight of a short run; of a longer run q, k and lse, from which it computes them.
 
 A block is a frame (a JSON header followed by arrays) as deflated base64. Stored whole, a head is two bytes per weight.
-Otherwise q and k are multiples of a step that is as fine as the weights need, a mask is a bit per pair, and a score rule is what
-it adds by distance. Calls with another score rule, or without q and k, are stored whole in any run.
+Otherwise q and k are multiples of a step that is as fine as the weights need, a mask is a bit per pair, and a score
+rule is what it adds by distance. Calls with another score rule, or without q and k, are stored whole in any run.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..runs.tiles import coded, overview
 
 
 def frame(header: dict, **parts: np.ndarray) -> bytes:
-    """The header and the arrays as bytes: of all numbers of four bytes the first bytes, then the second ones, and so on,
-    which compress better; then the other arrays.
+    """The header and the arrays as bytes: of all numbers of four bytes the first bytes, then the second ones, and so
+    on, which compress better; then the other arrays.
     """
     described = [{"name": name, "dtype": part.dtype.name, "shape": part.shape} for name, part in parts.items()]
     begin = json.dumps(header | {"parts": described}, allow_nan=False).encode()
@@ -149,8 +149,8 @@ def _vectors(call: Call) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         error = abs(call.scale) * float(most) + below + FINE_ERROR
         if error <= TOLERATED:
             break
-    header = {"error": f"{math.ceil(1e4 * error) / 100:g} %", "steps": steps}
-    header["exact"] = f"with a relative error of at most 0.05 %, q and k to {steps['q'] / 2:.1g} and {steps['k'] / 2:.1g}"
+    known = f"with a relative error of at most 0.05 %, q and k to {max(steps.values()) / 2:.1g}"
+    header = {"error": f"{math.ceil(1e4 * error) / 100:g} %", "steps": steps, "exact": known}
     signs = {name: np.where(part < 0, -2 * part - 1, 2 * part).astype(np.int32) for name, part in whole.items()}
     return header, signs | {"bias": bias.astype(np.float32)}
 

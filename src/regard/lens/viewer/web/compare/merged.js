@@ -203,5 +203,5 @@ const mergedSource = {
   async tracks(name, call, head) { return figuresOf(await this.head(name, call, head), runs[name].calls[call], runs[name].axes[runs[name].calls[call].keys].special); },
 };
 
-/** The source of a run: merged runs have names, all others numbers. */
-const sourceOf = (n) => (typeof n === "string" ? mergedSource : source);
+/** The source of a run: merged and value-weighted runs have names, all others numbers. */
+const sourceOf = (n) => (typeof n === "number" ? source : mergedSource.comparisons.has(n) ? mergedSource : valuedSource);

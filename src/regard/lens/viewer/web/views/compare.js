@@ -135,7 +135,7 @@ const comparison = {
     $("compare").dataset.mode = state.compare;
     $("compare-legend").hidden = state.compare === "side";
     if (other || changed.has("theme") || changed.has("compare")) this.legend();
-    const wanted = now.now().filter((of) => lookNow(of.n).rows && !tracksNow(of.n, of));
+    const wanted = now.painters.side.map((painter) => painter.colored()).filter((of) => lookNow(of.n).rows && !tracksNow(of.n, of));
     const tracks = wanted.map((of) => tracksOf(of.n, of).then(() => this.plots.forEach((plot) => plot.later())));
     const all = other ? new Set([...changed, "run"]) : changed;
     await Promise.all([...tracks, ...this.plots.map((plot) => plot.draw(all)), moved ? this.row(at) : null]);
