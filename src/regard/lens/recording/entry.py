@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...common.errors import Refused, first_line, refuse
@@ -212,8 +213,8 @@ class _Written:
         special = (True,) * begun if self.decodes else axes[name].special
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
         words, flags = (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new))
-        lacking = () if self.decodes else axes[name].unknown  # of the prompt; a model generates no unknown characters
-        axes[name] = Axis(name, words, flags, ids=tuple(kept), unknown=lacking)
+        begun_as = Axis(name, words, flags) if self.decodes else axes[name]
+        axes[name] = replace(begun_as, tokens=words, special=flags, ids=tuple(kept))
         scores = [each[self.entry] for each in generated.scores[: len(new)]]
         return steps_of(begun, scores, self.writes, self._tokens)
 

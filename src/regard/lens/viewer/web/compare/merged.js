@@ -146,7 +146,7 @@ function axisOfGroups(ours, theirs, groups, side) {
   const special = groups.map(([a0, a1, b0, b1]) => ours.special.slice(a0, a1).some(Boolean) || theirs.special.slice(b0, b1).some(Boolean));
   const at = (from, to) => (from < to ? from.toLocaleString("en") : "—");
   const places = groups.map(([a0, a1, b0, b1]) => (a0 === b0 && a0 < a1 && b0 < b1 ? at(a0, a1) : `${at(a0, a1)} / ${at(b0, b1)}`));
-  return { tokens, special, places, gap: tokens.map(() => true), segments: [], grid: null, image: null };
+  return { tokens, special, places, gap: tokens.map(() => true), segments: [], grid: null, patches: null };
 }
 
 /** Neighboring tokens as text. */

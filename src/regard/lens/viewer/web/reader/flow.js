@@ -81,11 +81,12 @@ class Flow {
 
   /** The width of some tokens of a word, at most that of the line; characters that join are measured together. */
   wide(first, last, room) {
-    if (this.running) return Math.min(last - first > 1 ? Infinity : room, this.measured(Array.from({ length: last - first }, (_, at) => wordOf(this.of, first + at, Flow.characters)).join("")));
+    if (this.running) return Math.min(last - first > 1 ? Infinity : room, this.measured(Array.from({ length: last - first }, (_, at) => this.word(first + at)).join("")));
     let sum = 0;
-    for (let i = first; i < last; i++) sum += Math.min(room, this.measured(wordOf(this.of, i, Flow.characters)));
+    for (let i = first; i < last; i++) sum += Math.min(room, this.measured(this.word(i)));
     return sum;
   }
+  word(i) { return patchOf(this.of, i) ? "▦" : wordOf(this.of, i, Flow.characters); }
 
   /** The width of a text with its padding. */
   measured(text) {
@@ -118,7 +119,7 @@ class Flow {
 
   /** A token as text. Of a long word that the vocabulary lacks, fewer characters are shown, so that what the model saw fits as well. */
   text(i) {
-    const whole = wordOf(this.of, i, Flow.characters), room = this.width - 14 - this.gutter();
+    const whole = this.word(i), room = this.width - 14 - this.gutter();
     if (!this.of.unknown?.[i] || this.measured(whole) <= room) return whole;
     let most = Flow.characters;
     while (most > 2 && this.measured(wordOf(this.of, i, most)) > room) most--;

@@ -55,7 +55,7 @@ const reader = {
     const grid = Boolean(line.of.grid);
     this.keying.hidden = cross || !touching(); // the keys have a text of their own
     $("words").hidden = grid;
-    this.imageBox.hidden = !grid;
+    this.imageBox.hidden = !line.of.patches;
     find.on(line.of);
     this.main.show(line.of, line.to ? "The keys, colored by their weights" : "The rows, colored by their weights");
     if (cross) {
@@ -64,7 +64,7 @@ const reader = {
       this.mainTitle.textContent = line.to ? `keys: ${callNow().keys}` : `rows: ${callNow().queries}`;
     }
     strongest.show(line);
-    await Promise.all([strongest.pair(), grid && patches.show(line)]);
+    await Promise.all([strongest.pair(), line.of.patches && patches.show(line)]);
     if (turn !== this.turn) return;
     this.reveal(cross);
     this.say();
