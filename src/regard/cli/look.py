@@ -121,9 +121,10 @@ def look(
         typer.Argument(
             metavar="[MODEL] [IMAGE] TEXT | FILE… | FOLDER | - | RUN",
             show_default=False,
-            help="Model folder, Hugging Face model id or FILE.py:CLASS (default: MiniLM, if installed), then a text, a "
-            "text file, or - for standard input; with an image file for models that see; several files or a folder of .txt files give the detectors of every "
-            "head. Or the folder of a recorded run, or of regard train or classify.",
+            help="Model folder, Hugging Face model id or FILE.py:CLASS (default: MiniLM, if installed), then an image "
+            "file for models that see, and a text, a text file, or - for standard input; several files or a folder of "
+            ".txt files give the detectors of every head. Or the folder of a recorded run, or of regard train or "
+            "classify.",
         ),
     ] = None,
     *,

@@ -229,6 +229,16 @@ def test_a_picture_is_read_by_its_patches(opened, words):
         assert distance(colour, logarithmic(patches[place])) <= 6
 
 
+def test_what_a_model_expected_stands_below_each_token(opened):
+    """Marked where the token was met; the first token and runs that expect nothing have none."""
+    run, _ = example(4, tokens=(" a", " b", " c", " d"))
+    view = opened(dataclasses.replace(run, facts={"expected": [["x", 0.5], [" c", 0.25], ["", 0.1]]}))
+    below = view.each("#words .token", "[getComputedStyle(node, '::after').content, node.dataset.met]")
+    assert below == [['""', None], ['"x"', "false"], ['"c"', "true"], ['"␣"', "false"]]
+    view.tab.hover("#words-1")
+    assert "expected here: “x” (50 %)" in view.text("#reader-readout")
+
+
 def test_no_two_scripts_declare_the_same_name():
     """The scripts of the page are joined into one: a function declared twice would quietly take the place of the
     other.

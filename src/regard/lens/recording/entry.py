@@ -8,6 +8,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...common.errors import Refused, first_line, refuse
@@ -157,9 +158,24 @@ def _recorded(opened: Opened, given: Given, options: RecordingOptions, writes: i
     }
     if not writes:
         once = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-        return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
+        after = partial(_predicted, opened, options.entry)
+        return record_module(model, lambda: model(**{**once, **given.inputs}), after=after, **common)
     written = _Written(opened, given, options.entry, writes)
     return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
+
+
+def _predicted(opened: Opened, entry: int, result: Any, keeper: Keeper) -> tuple[Sequence[Step], dict[str, Any]]:
+    """The likeliest next tokens after the text as the fact `predicted`, and as `expected` the likeliest one for every
+    token but the first, with its probability; nothing of a model without logits, or whose rows see later tokens.
+    """
+    logits, axis = getattr(result, "logits", None), keeper.axes.known.get("text")
+    if axis is None or getattr(logits, "shape", ())[1:2] != (len(axis),) or opened.words is None:
+        return (), {}
+    if any(call.queries == "text" and call.weights(rows=0, keys=-1).any() for call in keeper.calls):
+        return (), {}
+    steps, _ = steps_of(1, logits[entry], 0, lambda ids: spelled(opened.words, ids, None))
+    likeliest = [list(step.candidates[0]) for step in steps]
+    return (), {"predicted": [list(pair) for pair in steps[-1].candidates], "expected": likeliest[:-1]}
 
 
 class _Written:

@@ -14,7 +14,6 @@ from ...common.text.units import counted
 from ...language.expr import Table, frozen_table
 from .labels import visible
 
-
 IMAGE = "image"  # the segment of a text that has patches in the place of words
 
 
@@ -46,8 +45,8 @@ class Axis:
         name: the name of the axis: "text", "source", "target", "patches", …
         tokens: the text of each position. It is untrusted: escape it before it is shown.
         special: for each position, whether the tokenizer or the model added the token.
-        grid: (rows, columns) of image patches, or None. The patches are, row by row, the tokens that are not special, or
-            in a text those of the segment "image".
+        grid: (rows, columns) of image patches, or None. The patches are, row by row, the tokens that are not special,
+            or in a text those of the segment "image".
         picture: the image that the patches were cut from, as a PNG file, or None.
         segments: named ranges, in order and without overlaps.
         ids: the numbers of the tokens in the vocabulary, or None; known while a run is recorded, and not saved.

@@ -152,12 +152,14 @@ const reader = {
   hover(node, flow) {
     if (!node) return;
     const i = Number(node.dataset.token);
-    const about = remark(flow.of, i);
+    const expected = expectedOf(flow.of, i);
+    const about = remark(flow.of, i) || (expected ? `expected here: “${clip(expected[0], 40)}” (${percent(expected[1], 2)})` : "");
     this.readout.replaceChildren(quoted(flow.of, i, 58), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${describe(this.line, i)}` : ""}${about && `; ${about}`}`);
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    this.readout.textContent = touching() ? this.taps(one) : one ? "Click a token to see what it attends to." : "Click a row to see what it attends to, or a key to choose it.";
+    const expecting = this.main.expecting ? " Below each token stands what the model expected there." : "";
+    this.readout.textContent = (touching() ? this.taps(one) : one ? "Click a token to see what it attends to." : "Click a row to see what it attends to, or a key to choose it.") + expecting;
   },
 
   /** How a touch screen chooses rows and keys. */
