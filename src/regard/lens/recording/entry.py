@@ -168,7 +168,8 @@ def _predicted(opened: Opened, entry: int, result: Any, keeper: Keeper) -> tuple
     """The likeliest next tokens after the text as the fact `predicted`, and as `expected` the likeliest one for every
     token but the first, with its probability; nothing of a model without logits, or whose rows see later tokens.
     """
-    logits, axis = getattr(result, "logits", None), keeper.axes.known.get("text")
+    logits: Any = getattr(result, "logits", None)
+    axis = keeper.axes.known.get("text")
     if axis is None or getattr(logits, "shape", ())[1:2] != (len(axis),) or opened.words is None:
         return (), {}
     if any(call.queries == "text" and call.weights(rows=0, keys=-1).any() for call in keeper.calls):

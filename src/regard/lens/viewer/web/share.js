@@ -62,7 +62,7 @@ const share = {
     this.narrow = element("input", undefined, { type: "checkbox", id: "picture-narrow" });
     $("actions").append(button("copy link", () => copy(this.link(), "The link"), { id: "copy-link" }), button("copy as Python", () => copy(this.python(), "The Python"), { id: "copy-python" }),
       element("label", "picture of ", {}, this.part), element("label", undefined, { className: "toggle" }, this.narrow, " one column wide, for papers"),
-      ...["PNG", "SVG"].map((kind) => button(kind, () => this.picture(kind.toLowerCase()), { id: `save-${kind.toLowerCase()}` })));
+      ...["PNG", "SVG"].map((kind) => button(kind, () => this.picture(kind.toLowerCase()).catch((error) => announce(`This cannot be drawn: ${error.message}`)), { id: `save-${kind.toLowerCase()}` })));
     $("actions").parentElement.addEventListener("toggle", () => this.offer());
   },
 

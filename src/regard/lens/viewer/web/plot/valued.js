@@ -52,9 +52,9 @@ const valuedSource = {
 /** The run that pictures of all heads show. */
 const valuedPictures = (n, call) => (runs[n].calls.reduce((sum, { heads, Q, K }) => sum + heads * Q * K, 0) > VALUED ? n : valuedRun(n, { call, head: 0 }));
 
-/** What colors mean, if they are to be value-weighted; otherwise "". */
+/** What colors mean, if they are to be value-weighted, as a part of a sentence; otherwise "". */
 function valuedWords(n, of, shown = valuedRun(n, of)) {
   if (!SCALES[state.scale].values) return "";
-  if (shown === n) return "Colors are of the weights: the lengths of the values are not known here.";
-  return `Colors are value-weighted: p · ${runs[n].calls[of.call].notes.lengths} of each pair as a share of its row.`;
+  if (shown === n) return "; colors are of the weights: the lengths of the values are not known here";
+  return `; colors are value-weighted: p · ${runs[n].calls[of.call].notes.lengths} of each pair as a share of its row`;
 }

@@ -133,14 +133,15 @@ const atlas = {
   /** The labels of cells for screen readers, and the note beneath the grid. */
   describeCells() {
     this.metric.value = state.metric;
-    const notes = [METRICS[state.metric].note, state.metric === "matrix" ? valuedWords(state.run, { call: 0, head: 0 }, valuedPictures(state.run, 0)) : ""];
+    const notes = [METRICS[state.metric].note];
+    if (state.metric === "matrix") notes[0] = `${notes[0].replace(/\.$/, "")}${valuedWords(state.run, { call: 0, head: 0 }, valuedPictures(state.run, 0))}.`;
     const counts = this.cells.map(({ call, head }) => metrics.rows(state.metric, call, head)).filter((count) => count !== undefined);
     const [least, most] = [Math.min(...counts), Math.max(...counts)];
     if (counts.length) notes.push(`Here: ${least < most ? `${least.toLocaleString("en")} to ` : ""}${counted(most, "row")}.`); // a mean of few rows says little
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
     else if (!["matrix", "effect"].includes(state.metric)) notes.push("Linear colors from 0 to 100 %.");
     if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
-    $("atlas-note").textContent = notes.filter(Boolean).join(" ");
+    $("atlas-note").textContent = notes.join(" ");
     for (const { call, head, button } of this.cells) {
       const found = badges.at(call, head);
       const value = state.metric === "matrix" ? ["spread", "sink"] : [state.metric];
