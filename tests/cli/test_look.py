@@ -93,7 +93,7 @@ def test_words_are_a_model_and_a_text(words, image, run, model, text):
     """One word is a text, a file or a recorded run; of two the first is the model; with an image one word is the
     model.
     """
-    assert module._parse_words(*module._with_picture(words, image and Path(image))) == (run, model, text)
+    assert module._parse_words(*module._with_image(words, image and Path(image))) == (run, model, text)
 
 
 @pytest.mark.parametrize("words", [["-"], [], ["gpt2", "-"]])

@@ -15,7 +15,7 @@ from PIL import Image
 import regard as rg
 from regard.lens import Axis
 from regard.lens.look import look
-from regard.lens.recording.inputs import _with_picture
+from regard.lens.recording.inputs import _with_image
 from regard.torch.hf import attention as hf
 from regard.torch.hf.tiny_models import inputs, tiny_model
 from tests.observe.heads import H, Heads
@@ -337,7 +337,7 @@ def test_a_picture_is_put_together_as_the_processor_cut_it(kind):
     vision = SimpleNamespace(patch_size=2, spatial_merge_size=2)
     model = SimpleNamespace(config=SimpleNamespace(image_token_id=5, vision_config=vision))
     axis = Axis.of(9, name="text", ids=[0, *[5] * 6, 1, 2])
-    found = _with_picture(axis, SimpleNamespace(model=model, tokenizer=None), held)
+    found = _with_image(axis, SimpleNamespace(model=model, tokenizer=None), held)
     colors = np.array(Image.open(io.BytesIO(found.picture)), np.float32)
     scaled = (seen - seen.min()) / (seen.max() - seen.min())
     assert found.grid == grid and found.image == range(1, 7)

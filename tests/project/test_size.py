@@ -7,9 +7,9 @@ BUDGET = {
     "src/regard": {
         "engines": 127_730,  # selected keys, second derivatives (reference/second.py), jit/products.py
         "conformance": 45_260,  # a session is closed where its suite cannot begin (pytest_plugin.py)
-        # what_if and effects (interventions/), which runs keep; contributions … (residual/); image tokens on the picture,
-        # what a causal model expected (recording/), steps of q and k that are measured over all pairs (embed.py)
-        "lens": 84_900,
+        # what_if and effects (interventions/), which runs keep; contributions … (residual/); image tokens on the
+        # picture, what a causal model expected (recording/), steps of q and k measured over all pairs (embed.py)
+        "lens": 84_910,
         "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 7_070,  # the functions of flash-attn and xformers, what their own suites use
         "observe": 14_010,  # of torch before; what changes calls, and observers inside observers

@@ -172,7 +172,7 @@ def look(
 
     measures = parse_measures(measure or ())
     wishes = passed(context)
-    words, picture = _with_picture(words or [], picture)
+    words, picture = _with_image(words or [], picture)
     if texts := several(words, lines, as_json):
         check_unused(wishes)
         detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
@@ -337,7 +337,7 @@ def _command(folder: Path, *options: str) -> str:
     return shlex.join(["regard", "look", str(folder), *options])
 
 
-def _with_picture(words: list[str], picture: Path | None) -> tuple[list[str], Path | None]:
+def _with_image(words: list[str], picture: Path | None) -> tuple[list[str], Path | None]:
     """The words without the one that is an image file, if there is one behind the model, and the image."""
     images = [word for word in words[1:] if Path(word).suffix.lower() in IMAGES and Path(word).is_file()]
     if picture is not None or len(images) != 1:

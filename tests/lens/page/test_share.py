@@ -144,14 +144,14 @@ def test_every_view_is_a_picture_and_a_column_of_a_paper(shown):
     view.reach("lines")
     words = {"map": "word7", "reader": "strongest keys", "atlas": "All heads", "lines": "rows: text"}
     for part, word in words.items():
-        view.select("#picture-of", part)
-        view.tab.set_checked("#picture-narrow", part != "atlas")
+        view.select("#figure-of", part)
+        view.tab.set_checked("#figure-narrow", part != "atlas")
         root = ElementTree.fromstring(saved(view, "#save-svg"))
         assert word in {node.text for node in root.iter(f"{SVG}text")}
         wide = float(root.get("viewBox").split()[2])
         assert part == "atlas" or (wide, root.get("width")) == (364, "88mm")
         assert all(0 < float(node.get("x")) < wide for node in root.findall(f"{SVG}text"))
-        assert view.tab.evaluate(f"!$('{part}').style.width && !$('{part}').dataset.picture")
+        assert view.tab.evaluate(f"!$('{part}').style.width && !$('{part}').dataset.figure")
 
 
 def test_hostile_tokens_in_a_drawing_are_text(opened):
@@ -161,7 +161,7 @@ def test_hostile_tokens_in_a_drawing_are_text(opened):
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
     view = opened(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None))
     roots = [drawing(view)[0]]
-    view.select("#picture-of", "reader")
+    view.select("#figure-of", "reader")
     roots.append(ElementTree.fromstring(saved(view, "#save-svg")))
     names = "svg title defs pattern clipPath path rect text g"
     assert {node.tag.removeprefix(SVG) for root in roots for node in root.iter()} <= {*names.split()}

@@ -197,7 +197,7 @@ def test_bytes_of_a_character_are_explained(opened):
 def test_labels_of_right_to_left_tokens(opened):
     """Labels of the map are drawn in one piece and in their own direction, in the picture that is saved."""
     run, _ = example(8, 1, 1, tokens=("[CLS]", " الحيوان!", *[" word"] * 5, "[SEP]"))
-    svg = opened(run).tab.evaluate("pictureOf($('map'))")
+    svg = opened(run).tab.evaluate("figureOf($('map'))")
     found = re.findall(r'text-anchor="(\w+)" direction="rtl"[^>]*>الحيوان!</text>', svg)
     assert found == ["end", "start"]
 

@@ -62,9 +62,9 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> PatchGri
     return PatchGrid((rows, columns), png(_colors(shown[: rows * down, : columns * across], processor)))
 
 
-def _with_picture(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
-    """The axis of a text with the picture that its image tokens stand for: one image or the tiles that a processor cut
-    it into, one below the other. Unchanged if the inputs do not tell where each token lies.
+def _with_image(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
+    """The axis of a text with the image that its image tokens represent: one image, or the tiles that a processor cut
+    it into, one below the other. Unchanged if the inputs do not tell where each token is.
     """
     config, values, grids = opened.model.config, held.get("pixel_values"), held.get("image_grid_thw")
     token = getattr(config, "image_token_id", None)
@@ -82,11 +82,11 @@ def _with_picture(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
     columns = len(places) // (rows * count)
     if rows * columns * count != len(places):
         return axis
-    picture = png(_colors(np.moveaxis(tiles, 1, -1).reshape(-1, width, 3), opened.tokenizer))
+    seen = png(_colors(np.moveaxis(tiles, 1, -1).reshape(-1, width, 3), opened.tokenizer))
     special = [marked and i not in places for i, marked in enumerate(axis.special)]
     segment = Segment(places[0], places[-1] + 1, IMAGE)
     grid = (count * rows, columns)
-    return replace(axis, special=tuple(special), grid=grid, picture=picture, segments=(segment,))
+    return replace(axis, special=tuple(special), grid=grid, picture=seen, segments=(segment,))
 
 
 def _colors(values: np.ndarray, processor: Any) -> np.ndarray:
@@ -265,7 +265,7 @@ def given_inputs(opened: Opened, inputs: Any, entry: int) -> Given:
         given.text = opened.words.decode(held["input_ids"][entry], skip_special_tokens=True)
     given.patches = patches_of(opened.model.config, held.get("pixel_values"), opened.tokenizer, entry)
     if "text" in given.axes and given.batch == 1:
-        given.axes["text"] = _with_picture(given.axes["text"], opened, held)
+        given.axes["text"] = _with_image(given.axes["text"], opened, held)
     if not given.axes:
         first = next((value for value in held.values() if getattr(value, "ndim", 0) > 1), None)
         given.batch = 1 if first is None else first.shape[0]

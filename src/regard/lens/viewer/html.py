@@ -271,7 +271,7 @@ SCRIPTS = (
     *("base", "tokens", "source", "means", "heads", "state", "folds", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
-    *("picture", "share", "keys"),
+    *("figure", "share", "keys"),
 )
 SHARED = ("button", "draw", "make", "stepOf")  # functions of the visuals that the page calls itself
 

@@ -58,11 +58,11 @@ const share = {
   },
 
   build() {
-    this.part = element("select", undefined, { id: "picture-of" });
-    this.narrow = element("input", undefined, { type: "checkbox", id: "picture-narrow" });
+    this.part = element("select", undefined, { id: "figure-of" });
+    this.narrow = element("input", undefined, { type: "checkbox", id: "figure-narrow" });
     $("actions").append(button("copy link", () => copy(this.link(), "The link"), { id: "copy-link" }), button("copy as Python", () => copy(this.python(), "The Python"), { id: "copy-python" }),
-      element("label", "picture of ", {}, this.part), element("label", undefined, { className: "toggle" }, this.narrow, " one column wide, for papers"),
-      ...["PNG", "SVG"].map((kind) => button(kind, () => this.picture(kind.toLowerCase()).catch((error) => announce(`This cannot be drawn: ${error.message}`)), { id: `save-${kind.toLowerCase()}` })));
+      element("label", "figure of ", {}, this.part), element("label", undefined, { className: "toggle" }, this.narrow, " one column wide, for papers"),
+      ...["PNG", "SVG"].map((kind) => button(kind, () => this.figure(kind.toLowerCase()).catch((error) => announce(`This cannot be drawn: ${error.message}`)), { id: `save-${kind.toLowerCase()}` })));
     $("actions").parentElement.addEventListener("toggle", () => this.offer());
   },
 
@@ -75,10 +75,10 @@ const share = {
   },
 
   /** Saves a part of the page as a drawing, or rendered from it at twice its size, for papers five times. */
-  async picture(kind) {
+  async figure(kind) {
     announce("Drawing …");
     this.offer();
-    const narrow = this.narrow.checked, drawn = new Blob([await pictureOf($(this.part.value), narrow)], { type: "image/svg+xml" });
+    const narrow = this.narrow.checked, drawn = new Blob([await figureOf($(this.part.value), narrow)], { type: "image/svg+xml" });
     const name = `regard-${this.part.value}-${headTitle()}.${kind}`.replace(/[^\w.]+/g, "-");
     if (kind === "svg") return save(drawn, name);
     const image = new Image();

@@ -18,7 +18,7 @@ function clip(text, most) {
 /** The direction of a text: that of its first character with a direction. */
 const directionOf = (text) => (RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr");
 
-/** The patch of an image that a token of a text stands for: its row and column; undefined for words. */
+/** The patch of an image that a token of a text represents: its row and column; undefined for words. */
 function patchOf(of, i) {
   if (of.grid || !of.patches) return undefined;
   const { places, grid: [, columns] } = of.patches, at = i - places[0];

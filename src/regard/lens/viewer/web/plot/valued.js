@@ -29,14 +29,14 @@ const valuedSource = {
 
   tile: Embedded.prototype.tile, // from the codes of the whole head, as there
 
-  /** The same figures as of the weights, but for what special tokens leave of a row. */
+  /** The same figures as of the weights, except for what special tokens leave of a row. */
   async tracks(name, call, head) {
     const { Q, K, keys } = runs[name].calls[call];
     const [tracks, codes] = await Promise.all([source.tracks(runs[name].n, call, head), this.head(name, call, head)]);
     return { ...tracks, ordinary: ordinary(codes, Q, K, runs[name].axes[keys].special) };
   },
 
-  /** Small pictures of all heads of a call. */
+  /** Thumbnails of all heads of a call. */
   async overview(name, call, cells = 44) {
     const { heads, Q, K } = runs[name].calls[call];
     const [rows, columns] = [Math.min(cells, Q), Math.min(cells, K)], codes = new Uint8Array(heads * rows * columns);
@@ -49,8 +49,8 @@ const valuedSource = {
   },
 };
 
-/** The run that pictures of all heads show. */
-const valuedPictures = (n, call) => (runs[n].calls.reduce((sum, { heads, Q, K }) => sum + heads * Q * K, 0) > VALUED ? n : valuedRun(n, { call, head: 0 }));
+/** The run that the thumbnails of all heads show. */
+const valuedThumbnails = (n, call) => (runs[n].calls.reduce((sum, { heads, Q, K }) => sum + heads * Q * K, 0) > VALUED ? n : valuedRun(n, { call, head: 0 }));
 
 /** What colors mean, if they are to be value-weighted, as a part of a sentence; otherwise "". */
 function valuedWords(n, of, shown = valuedRun(n, of)) {

@@ -45,7 +45,7 @@ const patches = {
     return place < 0 ? `${quote(this.of, i, 40)} (${i})` : `${placeWord(this.of)} ${i}, row ${Math.floor(place / this.of.patches.grid[1])}, column ${place % this.of.patches.grid[1]}`;
   },
 
-  /** How the patches lie: square tiles, which a processor cut a picture into, fill a rectangle; otherwise row by row. Sizes in patches. */
+  /** How the patches are placed: square tiles, which a processor cut an image into, fill a rectangle; otherwise row by row. Sizes in patches. */
   tiled() {
     const [rows, columns] = this.of.patches.grid;
     const tiles = rows > 2 * columns && rows % columns === 0 ? rows / columns : 1, across = Math.ceil(Math.sqrt(tiles));

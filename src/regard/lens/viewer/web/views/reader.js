@@ -158,7 +158,7 @@ const reader = {
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    const expecting = this.main.expecting ? " Below each token stands what the model expected there." : "";
+    const expecting = this.main.expecting ? " Below each token is what the model expected there." : "";
     this.readout.textContent = (touching() ? this.taps(one) : one ? "Click a token to see what it attends to." : "Click a row to see what it attends to, or a key to choose it.") + expecting;
   },
 

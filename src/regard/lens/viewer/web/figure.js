@@ -1,4 +1,4 @@
-// Pictures of a view as SVG: its text as text, its boxes as rectangles, and what it draws on canvases as shapes.
+// Figures of a view as SVG: its text as text, its boxes as rectangles, and what it draws on canvases as shapes.
 
 const FONTS = "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
 const COLUMN = 340; // pixels of a view that is to be one column of a paper
@@ -143,9 +143,9 @@ function svgOf(node, at) {
 }
 
 /** The text of an SVG file of a part of the page; narrow: laid out as one column of a paper. */
-async function pictureOf(part, narrow) {
+async function figureOf(part, narrow) {
   part.style.width = narrow ? `${COLUMN}px` : "";
-  part.dataset.picture = "yes"; // without controls
+  part.dataset.figure = "yes"; // without controls
   try {
     await frames();
     const hatch = draw("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, draw("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
@@ -170,7 +170,7 @@ async function pictureOf(part, narrow) {
     return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
   } finally {
     part.style.width = "";
-    delete part.dataset.picture;
+    delete part.dataset.figure;
     await redraw();
   }
 }
