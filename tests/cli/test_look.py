@@ -54,6 +54,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "empty.txt").write_text("\ufeff \n\t ")
     (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
     (tmp_path / "notes.html").write_text("<p>mine</p>")
+    (tmp_path / "seen.PNG").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").write_text("mine")
     (tmp_path / "model").mkdir()
@@ -71,6 +72,7 @@ def here(tmp_path, monkeypatch):
         (["./model", "letter.txt"], None, None, "./model", "Dear Ada"),
         (["run"], None, Path("run"), None, None),
         (["vit"], "notes.html", None, "vit", None),
+        (["clip", "seen.PNG", "a dog"], None, None, "clip", "a dog"),
         (["clip", "a dog"], "notes.html", None, "clip", "a dog"),
         # Only what is a file, or looks like a path and nothing else, is read as one.
         *(
@@ -91,7 +93,7 @@ def test_words_are_a_model_and_a_text(words, image, run, model, text):
     """One word is a text, a file or a recorded run; of two the first is the model; with an image one word is the
     model.
     """
-    assert module._parse_words(words, image and Path(image)) == (run, model, text)
+    assert module._parse_words(*module._with_image(words, image and Path(image))) == (run, model, text)
 
 
 @pytest.mark.parametrize("words", [["-"], [], ["gpt2", "-"]])

@@ -44,6 +44,23 @@ def test_any_decoder_can_be_looked_at(folders, kind):
     assert {call.engine for call in run.calls} == {"written out" if kind == "bloom" else "regard jit"}
 
 
+def test_a_causal_model_says_what_it_expected(folders):
+    """The likeliest token at each place from the logits before it, and after the text; a model whose rows see later
+    tokens expects nothing.
+    """
+    tokenizer = T.AutoTokenizer.from_pretrained(folders["gpt2"])
+    model = T.GPT2LMHeadModel.from_pretrained(folders["gpt2"]).eval()
+    run = look(model, SENTENCE, tokenizer=tokenizer)
+    p = model(**tokenizer(SENTENCE, return_tensors="pt")).logits[0].softmax(-1).detach().numpy()
+    words = spelled(tokenizer, p.argmax(-1).tolist(), None)
+    expected = [*run.facts["expected"], run.facts["predicted"][0]]
+    assert [word for word, _ in expected] == list(words)
+    np.testing.assert_allclose([each for _, each in expected], p.max(-1), rtol=1e-4)
+    size = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    reads = T.BertForMaskedLM(T.BertConfig(**size, num_hidden_layers=1)).eval()
+    assert "expected" not in look(reads, SENTENCE, tokenizer=tokenizer).facts
+
+
 def test_an_encoder_decoder_and_its_target(folders):
     """Three kinds of calls between two axes; the decoder reads its start and the target, as it does when it learns."""
     run = look(folders["t5"], SENTENCE, target="It was tired.")

@@ -103,7 +103,7 @@ def test_what_a_page_starts_from_is_harmless_json():
     assert not set(json.dumps(found, allow_nan=False, ensure_ascii=False)) & set("\u202e\u2028\x1b\ud800\n")
     assert (found["model"], found["text"]) == (shown, f"a text⏎of two lines {shown}")
     assert found["facts"] == {"hash": 3, "at": None}
-    assert found["axes"]["text"]["image"] == "data:image/png;base64,iVBORw=="
+    assert found["axes"]["text"]["patches"]["image"] == "data:image/png;base64,iVBORw=="
     assert [len(found["axes"]["text"][name]) for name in ("tokens", "gap", "special")] == [len(HOSTILE)] * 3
     (about,) = found["calls"]
     assert about["notes"] == {"scale": None, shown: [shown, [1, None]]}

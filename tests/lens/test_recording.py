@@ -2,15 +2,20 @@
 
 import copy
 import functools
+import io
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers as T
+from PIL import Image
 
 import regard as rg
+from regard.lens import Axis
 from regard.lens.look import look
+from regard.lens.recording.inputs import _with_image
 from regard.torch.hf import attention as hf
 from regard.torch.hf.tiny_models import inputs, tiny_model
 from tests.observe.heads import H, Heads
@@ -299,6 +304,47 @@ def test_texts_that_see_pictures():
     kinds = {(call.queries, call.keys, call.notes["difference"] < 1e-5) for call in run.calls}
     assert kinds == {("patches", "patches", True), ("text", "text", True), ("text", "patches", True)}
     assert run.axes["patches"].grid == (4, 4) and len(run.axes["text"]) == 9
+
+
+def test_image_tokens_of_a_text_lie_on_the_picture():
+    """A LLaVA model's image tokens, and those that it generates after, have the patches of the picture that it saw;
+    they are no words that come again.
+    """
+    seeing = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = T.LlavaConfig(
+        vision_config=T.CLIPVisionConfig(**seeing, image_size=16, patch_size=4, projection_dim=16),
+        text_config=T.LlamaConfig(**seeing, vocab_size=20, num_key_value_heads=1),
+        image_token_index=9,
+    )
+    picture = torch.linspace(0, 1, 3 * 16 * 16).reshape(1, 3, 16, 16)
+    given = {"input_ids": torch.tensor([[1, *[9] * 16, 3, 4]]), "pixel_values": picture}
+    model = T.LlavaForConditionalGeneration(config).eval()
+    model.generation_config.eos_token_id = None
+    run = look(model, inputs=given, generate=2)
+    text = run.axes["text"]
+    assert (text.grid, text.image, len(text), run.axes["patches"].grid) == ((4, 4), range(1, 17), 21, (4, 4))
+    assert text.picture == run.axes["patches"].picture
+    assert not {"duplicate", "induction"} & look(model, inputs=given).calls[-1].rows.keys()
+
+
+@pytest.mark.parametrize("kind", ["tiles", "merged blocks"])
+def test_a_picture_is_put_together_as_the_processor_cut_it(kind):
+    """Square tiles lie one below the other; flat patches, which come in blocks that are merged, side by side."""
+    seen = np.random.default_rng(0).random((12, 8, 3)).astype(np.float32)
+    if kind == "tiles":  # InternVL: 3 tiles of 4 × 8 pixels, 1 × 2 tokens each
+        held, grid = {"pixel_values": torch.tensor(seen).reshape(3, 4, 8, 3).permute(0, 3, 1, 2)}, (3, 2)
+    else:  # Qwen-VL: 6 × 4 patches of 2 × 2 pixels, of which 2 × 2 are a token
+        blocks = seen.reshape(3, 2, 2, 2, 2, 2, 3).transpose(0, 3, 1, 4, 6, 2, 5)
+        flat = torch.tensor(np.stack([blocks, blocks], 5)).reshape(24, -1)  # an image is two frames
+        held, grid = {"pixel_values": flat, "image_grid_thw": torch.tensor([[1, 6, 4]])}, (3, 2)
+    vision = SimpleNamespace(patch_size=2, spatial_merge_size=2)
+    model = SimpleNamespace(config=SimpleNamespace(image_token_id=5, vision_config=vision))
+    axis = Axis.of(9, name="text", ids=[0, *[5] * 6, 1, 2])
+    found = _with_image(axis, SimpleNamespace(model=model, tokenizer=None), held)
+    colors = np.array(Image.open(io.BytesIO(found.picture)), np.float32)
+    scaled = (seen - seen.min()) / (seen.max() - seen.min())
+    assert found.grid == grid and found.image == range(1, 7)
+    np.testing.assert_allclose(colors / 255, scaled, atol=0.003)
 
 
 # What is left as it was -----------------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ def test_nothing_is_written_over_unasked(tmp_path):
     mine.write_text("mine")
     for place, more in ((tmp_path, {}), (tmp_path, {"overwrite": True}), (mine, {"overwrite": True})):
         assert "the folder contains other files" in not_saved(example(), place, **more)
+    assert "regard look … --out" in not_saved(example(), tmp_path / "page.html")
     assert names(tmp_path) == ["mine.txt"]
     save(example(), folder)
     (folder / "notes.txt").write_text("mine, too")

@@ -56,6 +56,7 @@ ALLOWED = {
     "mkdocs.yml": r"material/weather",
     "src/regard/cli/look.py": PICTURE,
     "src/regard/lens/look.py": PICTURE,
+    "src/regard/lens/recording/inputs.py": PICTURE,
     "src/regard/lens/runs/axis.py": PICTURE,
     "src/regard/lens/storage/manifest.py": PICTURE,
     "src/regard/lens/viewer/queries.py": PICTURE,

@@ -103,6 +103,9 @@ class Other:
         return look(self.model, run.text, limit=limit, **repeated)
 
 
+IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"}
+
+
 class Given(NamedTuple):
     """The positional arguments: a recorded run, or a model (None: the default model) and a text."""
 
@@ -116,11 +119,12 @@ def look(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL] TEXT | FILE… | FOLDER | - | RUN",
+            metavar="[MODEL] [IMAGE] TEXT | FILE… | FOLDER | - | RUN",
             show_default=False,
-            help="Model folder, Hugging Face model id or FILE.py:CLASS (default: MiniLM, if installed), then a text, a "
-            "text file, or - for standard input; several files or a folder of .txt files give the detectors of every "
-            "head. Or the folder of a recorded run, or of regard train or classify.",
+            help="Model folder, Hugging Face model id or FILE.py:CLASS (default: MiniLM, if installed), then an image "
+            "file for models that see, and a text, a text file, or - for standard input; several files or a folder of "
+            ".txt files give the detectors of every head. Or the folder of a recorded run, or of regard train or "
+            "classify.",
         ),
     ] = None,
     *,
@@ -168,11 +172,12 @@ def look(
 
     measures = parse_measures(measure or ())
     wishes = passed(context)
-    if texts := several(words or (), lines, as_json):
+    words, picture = _with_image(words or [], picture)
+    if texts := several(words, lines, as_json):
         check_unused(wishes)
         detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
         return
-    given = _parse_words(words or [], picture)
+    given = _parse_words(words, picture)
     _check_options(given, wishes)
     size_of(limit or LIMIT, "look")
     chosen = _parse_layers(layers)
@@ -330,6 +335,14 @@ def _title(html: str) -> str:
 
 def _command(folder: Path, *options: str) -> str:
     return shlex.join(["regard", "look", str(folder), *options])
+
+
+def _with_image(words: list[str], picture: Path | None) -> tuple[list[str], Path | None]:
+    """The words without the one that is an image file, if there is one behind the model, and the image."""
+    images = [word for word in words[1:] if Path(word).suffix.lower() in IMAGES and Path(word).is_file()]
+    if picture is not None or len(images) != 1:
+        return words, picture
+    return [word for word in words if word != images[0]], Path(images[0])
 
 
 def _parse_words(words: list[str], image: Path | None) -> Given:

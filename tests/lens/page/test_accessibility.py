@@ -134,7 +134,7 @@ CONTRAST = """async (theme) => {
 def test_text_on_colors_has_enough_contrast(opened, theme):
     """At least 4.5:1 as the browser computes colors, for weights from 0 to 1 on every scale, and on signal colors."""
     found = opened(example()[0]).tab.evaluate(CONTRAST, theme)
-    assert len(found) == 4 * 2001 + 6
+    assert len(found) == 5 * 2001 + 6
     worst = min(found, key=lambda each: each[1])
     assert worst[1] >= 4.5, worst
     assert max(ratio for _, ratio in found) > 12  # the ends of the scales are measured, too

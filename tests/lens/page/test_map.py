@@ -45,6 +45,39 @@ def test_every_cell_has_the_colour_of_its_weight(home):
     assert distance(ground, 1) > 200 and distance(ground, 1, "diverging-light") > 200
 
 
+def test_value_weighted_colors_are_shares_of_the_output(opened):
+    """p‖v‖ of each pair as a share of its row, on the map and in the pictures of all heads, of short and of long texts,
+    also without special tokens; the words stay those of weights. Where no values are known, the map says so.
+    """
+    q, k, v = normal(3, 2, 60, 8)
+    v *= np.geomspace(0.1, 5, 60, dtype=np.float32)[:, None]
+    for n in (12, 60):
+        run = rg.look(q[:, :n], k=k[:, :n], v=v[:, :n], special=np.arange(n) == n - 1)
+        view = opened(run, "#head=1&query=7&scale=values")
+        share_of_row = run.calls[0].weights()[1] * run.calls[0].lengths[1]
+        share_of_row /= share_of_row.sum(1, keepdims=True)
+        chart = Map(view)
+        places = [(7, int(share_of_row[7].argmax())), (2, n - 2), (9, 4)]
+        for i, j in places:
+            assert distance(chart.pixel(i, j), share_of_row[i, j], slack=8) <= 1, (n, i, j)
+        assert "‖v‖ of each pair as a share of its row" in view.text("#map-level")
+        assert share(view.text("#strongest-list .entry .number:not(.soft)")) == pytest.approx(
+            run.calls[0].weights()[1, 7].max(), rel=DIGITS
+        )
+        asked = "valuedSource.overview('values 0', 0).then(({ codes }) => [...codes].map((code) => COARSE[code]))"
+        codes = view.tab.evaluate(asked)
+        cells = min(44, n)
+        edges = np.arange(cells) * n // cells
+        pooled = np.add.reduceat(np.add.reduceat(share_of_row, edges, 1), edges, 0)
+        pooled /= np.diff([*edges, n])[:, None]
+        np.testing.assert_allclose(np.reshape(codes, (2, cells, cells))[1], pooled, rtol=COARSE_ERROR, atol=1e-6)
+        view.choose(hideSpecial=True)
+        left = share_of_row[:, :-1] / share_of_row[:, :-1].sum(1, keepdims=True)
+        assert distance(chart.pixel(*places[1]), left[places[1]], slack=8) <= 1
+    view.choose(head="mean")
+    assert "the lengths of the values are not known" in view.text("#map-level")
+
+
 def test_the_wheel_zooms_where_the_pointer_is_and_leaves_the_page_to_be_scrolled(home):
     """With Ctrl the cell under the pointer stays under it; otherwise the page scrolls and the map stays."""
     chart, _ = home

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.lens import Segment
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.figures import of_weights
 from regard.lens.viewer.html import SCRIPTS, _part
@@ -201,29 +202,41 @@ def test_what_is_no_plain_weight_looks_and_reads_so(opened):
     assert len(looks) == len(expected)
 
 
-def test_a_picture_is_read_by_its_patches(opened):
-    """Patches stand in place of a text: at full strength their colour is that of the weight, clicks and arrows choose
-    them.
+@pytest.mark.parametrize("words", [(), (" what", " is", " it")])
+def test_a_picture_is_read_by_its_patches(opened, words):
+    """Patches stand in place of a text, or beside the words of one: at full strength their colour is that of the
+    weight, clicks and arrows choose them.
     """
     from PIL import Image
 
     file = io.BytesIO()
     Image.effect_noise((120, 120), 50).save(file, "PNG")
-    tokens = ("[CLS]", *(f"patch {i}" for i in range(9)))
+    tokens = ("[CLS]", *(f"patch {i}" for i in range(9)), *words)
     run, exact = example(len(tokens), 1, 2, tokens=tokens)
-    picture = dataclasses.replace(run.axes["text"], grid=(3, 3), picture=file.getvalue())
-    seen = opened(dataclasses.replace(run, axes={"text": picture}), "#query=5&scale=log")
-    assert not seen.tab.is_visible("#words")
+    among = (Segment(1, 10, "image"),) if words else ()
+    picture = dataclasses.replace(run.axes["text"], grid=(3, 3), picture=file.getvalue(), segments=among)
+    seen = opened(dataclasses.replace(run, axes={"text": picture}), "#head=0&query=5&scale=log")
+    assert seen.each("#words .token") == (["[CLS]", *"▦" * 9, "what", "is", "it"] if words else [])
     side = seen.tab.locator("#patches-canvas").bounding_box()["width"] / 3
     seen.click("#patches-canvas", position={"x": 2.7 * side, "y": 0.3 * side})
     assert seen.state("query") == 3
     seen.press("ArrowDown", "ArrowLeft")
     assert seen.state("query") == 5
     seen.tab.evaluate("patches.slider.value = 100; patches.slider.dispatchEvent(new Event('input'))")
-    patches = exact[0][0, 5, 1:]
+    patches = exact[0][0, 5, 1:10]
     for place in (0, 8):
         colour = seen.pixel("#patches-canvas", int((place % 3 + 0.5) * side), int((place // 3 + 0.5) * side))
         assert distance(colour, logarithmic(patches[place])) <= 6
+
+
+def test_what_a_model_expected_stands_below_each_token(opened):
+    """Marked where the token was met; the first token and runs that expect nothing have none."""
+    run, _ = example(4, tokens=(" a", " b", " c", " d"))
+    view = opened(dataclasses.replace(run, facts={"expected": [["x", 0.5], [" c", 0.25], ["", 0.1]]}))
+    below = view.each("#words .token", "[getComputedStyle(node, '::after').content, node.dataset.met]")
+    assert below == [['""', None], ['"x"', "false"], ['"c"', "true"], ['"␣"', "false"]]
+    view.tab.hover("#words-1")
+    assert "expected here: “x” (50 %)" in view.text("#reader-readout")
 
 
 def test_no_two_scripts_declare_the_same_name():

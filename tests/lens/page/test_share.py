@@ -108,11 +108,9 @@ def drawing(view):
     """The saved drawing, the colours of its cells by row and column, and the texts in it."""
     root, found = ElementTree.fromstring(saved(view, "#save-svg")), {}
     group = next(node for node in root.iter(f"{SVG}g") if node.get("shape-rendering"))
-    rects = [[float(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in group]
-    for (x, y, width, _), rect in zip(rects, group):
-        side = rects[0][3]
-        for column in range(round(x / side), round((x + width) / side)):
-            found[round(y / side), column] = [*bytes.fromhex(rect.get("fill")[1:])]
+    for rect in group:
+        row, first, count = (int(rect.get(name)) for name in ("y", "x", "width"))
+        found |= {(row, first + at): [*bytes.fromhex(rect.get("fill")[1:])] for at in range(count)}
     return root, found, [node.text for node in root.iter(f"{SVG}text")]
 
 
@@ -129,7 +127,7 @@ def test_the_svg_holds_the_weights_as_colours(shown):
         assert distance(color, logarithmic(max(exact[0][1][cell], 1e-6))) == 0
     assert texts.count("word7") == 2
     assert {"≤ 10⁻⁶", "100 %", "masked", "toy · layer 0, head 1"} <= set(texts)
-    assert any("each cell is one weight · exact" in text for text in texts)
+    assert any("each cell is one weight; exact" in text for text in texts)
     picture = image.open(io.BytesIO(saved(view, "#save-png"))).convert("RGB")
     assert picture.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
     colors = np.unique(np.asarray(picture).reshape(-1, 3), axis=0).tolist()
@@ -139,16 +137,35 @@ def test_the_svg_holds_the_weights_as_colours(shown):
     assert {"word10", "word4", "word8"} <= texts and not {"word2", "word19"} & texts
 
 
+def test_every_view_is_a_picture_and_a_column_of_a_paper(shown):
+    """Of what is open, each part has its words as text inside the drawing; one column wide, it is 88 mm."""
+    view, *_ = shown
+    view.choose(call=0, head=1, query=7, key=3, scale="near", view=None)
+    view.reach("lines")
+    words = {"map": "word7", "reader": "strongest keys", "atlas": "All heads", "lines": "rows: text"}
+    for part, word in words.items():
+        view.select("#figure-of", part)
+        view.tab.set_checked("#figure-narrow", part != "atlas")
+        root = ElementTree.fromstring(saved(view, "#save-svg"))
+        assert word in {node.text for node in root.iter(f"{SVG}text")}
+        wide = float(root.get("viewBox").split()[2])
+        assert part == "atlas" or (wide, root.get("width")) == (364, "88mm")
+        assert all(0 < float(node.get("x")) < wide for node in root.findall(f"{SVG}text"))
+        assert view.tab.evaluate(f"!$('{part}').style.width && !$('{part}').dataset.figure")
+
+
 def test_hostile_tokens_in_a_drawing_are_text(opened):
     """Whatever tokens hold, the SVG is XML whose only elements are those of the drawing, and the tokens are its
     text.
     """
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
     view = opened(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None))
-    root, _, texts = drawing(view)
-    names = "svg title defs pattern path linearGradient stop rect text g"
-    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {*names.split()}
-    shown = tuple((text or "").rstrip("…") for text in texts)
+    roots = [drawing(view)[0]]
+    view.select("#figure-of", "reader")
+    roots.append(ElementTree.fromstring(saved(view, "#save-svg")))
+    names = "svg title defs pattern clipPath path rect text g"
+    assert {node.tag.removeprefix(SVG) for root in roots for node in root.iter()} <= {*names.split()}
+    shown = tuple((node.text or "").rstrip("…") for root in roots for node in root.iter(f"{SVG}text"))
     for token in map(visible, HOSTILE):
         assert any(text and token.startswith(text) for text in shown), token
     assert view.tab.evaluate("window.harmed") is None

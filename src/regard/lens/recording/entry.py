@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...common.errors import Refused, first_line, refuse
@@ -156,9 +158,25 @@ def _recorded(opened: Opened, given: Given, options: RecordingOptions, writes: i
     }
     if not writes:
         once = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-        return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
+        after = partial(_predicted, opened, options.entry)
+        return record_module(model, lambda: model(**{**once, **given.inputs}), after=after, **common)
     written = _Written(opened, given, options.entry, writes)
     return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
+
+
+def _predicted(opened: Opened, entry: int, result: Any, keeper: Keeper) -> tuple[Sequence[Step], dict[str, Any]]:
+    """The likeliest next tokens after the text as the fact `predicted`, and as `expected` the likeliest one for every
+    token but the first, with its probability; nothing of a model without logits, or whose rows see later tokens.
+    """
+    logits: Any = getattr(result, "logits", None)
+    axis = keeper.axes.known.get("text")
+    if axis is None or getattr(logits, "shape", ())[1:2] != (len(axis),) or opened.words is None:
+        return (), {}
+    if any(call.queries == "text" and call.weights(rows=0, keys=-1).any() for call in keeper.calls):
+        return (), {}
+    steps, _ = steps_of(1, logits[entry], 0, lambda ids: spelled(opened.words, ids, None))
+    likeliest = [list(step.candidates[0]) for step in steps]
+    return (), {"predicted": [list(pair) for pair in steps[-1].candidates], "expected": likeliest[:-1]}
 
 
 class _Written:
@@ -212,8 +230,8 @@ class _Written:
         special = (True,) * begun if self.decodes else axes[name].special
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
         words, flags = (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new))
-        lacking = () if self.decodes else axes[name].unknown  # of the prompt; a model generates no unknown characters
-        axes[name] = Axis(name, words, flags, ids=tuple(kept), unknown=lacking)
+        begun_as = Axis(name, words, flags) if self.decodes else axes[name]
+        axes[name] = replace(begun_as, tokens=words, special=flags, ids=tuple(kept))
         scores = [each[self.entry] for each in generated.scores[: len(new)]]
         return steps_of(begun, scores, self.writes, self._tokens)
 

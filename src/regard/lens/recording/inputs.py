@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from ...common.errors import first_line, refuse
 from ...common.text.characters import clipped
 from ...torch.hf.load_model import Opened
-from ..runs.axis import Axis
+from ..runs.axis import IMAGE, Axis, Segment
 from .keeper import PatchGrid
 from .token_text import fit, spelled, unknown
 
@@ -59,6 +60,33 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> PatchGri
     rows, columns = values.shape[2] // down, values.shape[3] // across
     shown = np.moveaxis(values[entry].float().cpu().numpy(), 0, -1)[..., :3]
     return PatchGrid((rows, columns), png(_colors(shown[: rows * down, : columns * across], processor)))
+
+
+def _with_image(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
+    """The axis of a text with the image that its image tokens represent: one image, or the tiles that a processor cut
+    it into, one below the other. Unchanged if the inputs do not tell where each token is.
+    """
+    config, values, grids = opened.model.config, held.get("pixel_values"), held.get("image_grid_thw")
+    token = getattr(config, "image_token_id", None)
+    places = [i for i, number in enumerate(axis.ids or ()) if number == token]
+    if values is None or not places or places[-1] - places[0] >= len(places):
+        return axis
+    if grids is not None:  # of flat patches, in blocks that the model merges
+        (_, high, wide), merged, side = grids[0].tolist(), config.vision_config.spatial_merge_size, -1
+        size = config.vision_config.patch_size
+        blocks = values[: high * wide].reshape(high // merged, wide // merged, merged, merged, 3, side, size, size)
+        values = blocks[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, high * size, wide * size)
+    tiles = values.reshape(-1, *values.shape[-3:]).float().cpu().numpy()
+    count, _, height, width = tiles.shape
+    rows = max(1, round(math.sqrt(len(places) / count * height / width)))
+    columns = len(places) // (rows * count)
+    if rows * columns * count != len(places):
+        return axis
+    seen = png(_colors(np.moveaxis(tiles, 1, -1).reshape(-1, width, 3), opened.tokenizer))
+    special = [marked and i not in places for i, marked in enumerate(axis.special)]
+    segment = Segment(places[0], places[-1] + 1, IMAGE)
+    grid = (count * rows, columns)
+    return replace(axis, special=tuple(special), grid=grid, picture=seen, segments=(segment,))
 
 
 def _colors(values: np.ndarray, processor: Any) -> np.ndarray:
@@ -236,6 +264,8 @@ def given_inputs(opened: Opened, inputs: Any, entry: int) -> Given:
     if "input_ids" in held and opened.words is not None:
         given.text = opened.words.decode(held["input_ids"][entry], skip_special_tokens=True)
     given.patches = patches_of(opened.model.config, held.get("pixel_values"), opened.tokenizer, entry)
+    if "text" in given.axes and given.batch == 1:
+        given.axes["text"] = _with_image(given.axes["text"], opened, held)
     if not given.axes:
         first = next((value for value in held.values() if getattr(value, "ndim", 0) > 1), None)
         given.batch = 1 if first is None else first.shape[0]
@@ -269,6 +299,6 @@ def given_image(opened: Opened, image: Any, text: str | Sequence[str] | None, en
 
 def _axis_of_ids(opened: Opened, ids: list[int], name: str) -> Axis:
     if opened.words is None:
-        return Axis.of([str(number) for number in ids], name=name)
+        return Axis.of([str(number) for number in ids], name=name, ids=ids)
     special = set(opened.words.all_special_ids)
     return Axis.of(spelled(opened.words, ids, None), [number in special for number in ids], name, ids)

@@ -272,7 +272,7 @@ class Keeper:
                     )
                 )
         if (effects := self.options.effects) is not None and self.calls:
-            texts = [axis.tokens for axis in self.axes.known.values() if axis.grid is None]
+            texts = [axis.tokens for axis in self.axes.known.values() if axis.grid is None or axis.image]
             numbered = Axis.of(len(effects.tokens)).tokens  # of a module, whose tokens are not known
             layers = {each.name for each in self.calls}.intersection(effects.layers)
             if not layers or (texts and effects.tokens not in (*texts, numbered)):

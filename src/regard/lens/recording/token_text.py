@@ -16,7 +16,8 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
     """Each token as it appears in the text: with a leading space if it begins a word."""
     found = []
     end = 0
-    for i, token in enumerate(tokenizer.convert_ids_to_tokens(ids)):
+    for i, known in enumerate(tokenizer.convert_ids_to_tokens(ids)):
+        token = known or f"[{ids[i]}]"  # models often have more numbers than the tokenizer has tokens
         first, last = offsets[i] if offsets is not None else (0, 0)
         if byte := BYTE.fullmatch(token):
             text = f"⟨{byte[1]}⟩"

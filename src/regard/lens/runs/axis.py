@@ -14,6 +14,8 @@ from ...common.text.units import counted
 from ...language.expr import Table, frozen_table
 from .labels import visible
 
+IMAGE = "image"  # the segment of a text that has patches in the place of words
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -43,7 +45,8 @@ class Axis:
         name: the name of the axis: "text", "source", "target", "patches", …
         tokens: the text of each position. It is untrusted: escape it before it is shown.
         special: for each position, whether the tokenizer or the model added the token.
-        grid: (rows, columns) of image patches, or None. The patches are the tokens that are not special, row by row.
+        grid: (rows, columns) of image patches, or None. The patches are, row by row, the tokens that are not special,
+            or in a text those of the segment "image".
         picture: the image that the patches were cut from, as a PNG file, or None.
         segments: named ranges, in order and without overlaps.
         ids: the numbers of the tokens in the vocabulary, or None; known while a run is recorded, and not saved.
@@ -86,8 +89,8 @@ class Axis:
         if len(self.special) != len(self.tokens):
             given, fix = f"{counted(len(self.special), 'flag')}, {tokens}", "pass one boolean for each token"
             yield Reason("flags that do not fit the tokens", given, "one flag per token", fix)
-        elif self.grid is not None and self.grid[0] * self.grid[1] != self.special.count(False):
-            patches = counted(self.special.count(False), "patch", "patches")
+        elif self.grid is not None and self.grid[0] * self.grid[1] != len(self.patches):
+            patches = counted(len(self.patches), "patch", "patches")
             given = f"{self.grid[0]} × {self.grid[1]} for {patches}"
             yield Reason("a grid that does not fit the patches", given, "one cell per patch", "check the patch size")
         at = 0
@@ -104,6 +107,17 @@ class Axis:
                 f"characters at rising positions within {tokens}",
                 "pass (position, characters) of each unknown token, in order",
             )
+
+    @property
+    def image(self) -> range | None:
+        """The positions of the patches in a text; None if there are none, or nothing but patches."""
+        found = (range(part.start, part.stop) for part in self.segments if part.name == IMAGE)
+        return None if self.grid is None else next(found, None)
+
+    @property
+    def patches(self) -> Sequence[int]:
+        """The positions of the patches, row by row."""
+        return self.image or [i for i, marked in enumerate(self.special) if not marked]
 
     @classmethod
     def of(

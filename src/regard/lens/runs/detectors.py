@@ -86,7 +86,8 @@ def of_tokens(axis: Axis, measures: Mapping[str, Expr]) -> dict[str, Expr]:
     [[0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
     """
     numbers = axis.token.array
-    apart = frozen_table(np.where(axis.special, -1 - np.arange(len(axis)), numbers), "token")
+    alone = np.array(axis.special) | np.isin(np.arange(len(axis)), axis.image or ())  # patches are not one word again
+    apart = frozen_table(np.where(alone, -1 - np.arange(len(axis)), numbers), "token")
     detected = {} if len(np.unique(apart.array)) == len(axis) else DETECTORS
 
     def of(rule: Expr, table: Table) -> Expr:

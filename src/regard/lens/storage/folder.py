@@ -203,6 +203,9 @@ class Writer:
 
 def check_free(folder: Path, overwrite: bool = False) -> int:
     """The unused generation number for the new run's files. Refused: files that must not be overwritten."""
+    if folder.suffix in (".html", ".htm") and not folder.exists():
+        fix = f"save the page: Path({str(folder)!r}).write_text(rg.lens.page(run)), or regard look … --out {folder}"
+        raise refuse("save", "the name of a page", f"{folder}", "the name of a folder", fix)
     state = state_of(folder)
     if state == "run" and overwrite:
         used = {generation_of(name) for name in os.listdir(folder)} - {None}

@@ -1,8 +1,8 @@
 """The data blocks of a page: every weight of a short run; of a longer run q, k and lse, from which it computes them.
 
 A block is a frame (a JSON header followed by arrays) as deflated base64. Stored whole, a head is two bytes per weight.
-Otherwise q and k are float32 with as many bits as the weights need, a mask is a bit per pair, and a score rule is what
-it adds by distance. Calls with another score rule, or without q and k, are stored whole in any run.
+Otherwise q and k are multiples of a step that is as fine as the weights need, a mask is a bit per pair, and a score
+rule is what it adds by distance. Calls with another score rule, or without q and k, are stored whole in any run.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..runs.tiles import coded, overview
 
 
 def frame(header: dict, **parts: np.ndarray) -> bytes:
-    """The header and the arrays as bytes: of all float32 numbers the first bytes, then the second ones, and so on,
-    which compress better; then the other arrays.
+    """The header and the arrays as bytes: of all numbers of four bytes the first bytes, then the second ones, and so
+    on, which compress better; then the other arrays.
     """
     described = [{"name": name, "dtype": part.dtype.name, "shape": part.shape} for name, part in parts.items()]
     begin = json.dumps(header | {"parts": described}, allow_nan=False).encode()
     begin += b" " * (-len(begin) % 4)
-    floats = [np.zeros(0, np.float32), *(part.ravel() for part in parts.values() if part.dtype == np.float32)]
-    pieces = [len(begin).to_bytes(4, "little"), begin, np.concatenate(floats).view(np.uint8).reshape(-1, 4).T.tobytes()]
-    pieces += [part.tobytes() + bytes(-part.nbytes % 4) for part in parts.values() if part.dtype != np.float32]
+    wide = [np.zeros(0, np.uint32), *(part.ravel().view(np.uint32) for part in parts.values() if part.itemsize == 4)]
+    pieces = [len(begin).to_bytes(4, "little"), begin, np.concatenate(wide).view(np.uint8).reshape(-1, 4).T.tobytes()]
+    pieces += [part.tobytes() + bytes(-part.nbytes % 4) for part in parts.values() if part.itemsize != 4]
     return b"".join(pieces)
 
 
@@ -45,10 +45,12 @@ EVERY, WALKED = 60_000, 250_000
 ROUNDED = 1e-4  # a relative difference below the resolution of rounded vectors
 TOLERATED = 5e-4  # the largest relative error of weights that are computed from q and k, if float32 can be so exact
 BITS = 23  # of float32, after the first one
-FEWEST = 14  # of q and k
+FEWEST = 10  # of q and k, below the largest of their numbers
 HALF = 10  # of vectors of the step-by-step view: a relative error of at most 0.05 %
 FIGURE = 16  # of figures along the axes
 OF_ROWS = ("entropy", "spread", "special", "maximum", "attended", "moved")
+OF_VALUES = ("moved", "lengths")
+OF_VECTORS = (*OF_VALUES, "spread", "received")  # in a long text, many weights without a code add up
 
 
 def _weights(run: Run) -> int:
@@ -117,8 +119,9 @@ def blocks(number: int, run: Run, first: int) -> Iterator[tuple[str, str]]:
                 header["masks"] = [masks[one] for one in bits]
         if vectors or max(call.shape[1:]) > THUMBNAIL:  # otherwise a thumbnail has the codes of the head itself
             yield f"overview-{number}-{at}", packed(frame({}, codes=coded(call, overview(call, THUMBNAIL))))
-        known = not vectors and call.sinks is None and computable(call)  # then the page computes them from the weights
-        tracks = {name: part for name, part in along_axes(call).items() if name in ("moved", "lengths") or not known}
+        tracks = along_axes(call)
+        if computable(call) and (vectors or call.sinks is None):  # the page computes the others from the weights
+            tracks = {name: part for name, part in tracks.items() if name in (OF_VECTORS if vectors else OF_VALUES)}
         yield (
             f"tracks-{number}-{at}",
             packed(frame({}, **{name: _short(part, FIGURE) for name, part in tracks.items()})),
@@ -128,28 +131,28 @@ def blocks(number: int, run: Run, first: int) -> Iterator[tuple[str, str]]:
 
 
 def _vectors(call: Call) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """q and k with as many bits as the weights need, and the largest relative error of weights that follow from them.
-
-    |δ(q·k)| ≤ ‖δq‖ (‖k‖ + ‖δk‖) + ‖q‖ ‖δk‖, and a weight changes by as much as its score.
+    """q and k as multiples of a power of two, no finer than the weights need, and the largest relative error of weights
+    that follow from them, found over all pairs: a weight changes by as much as its score,
+    q·k − q'·k' = q·(k − k') + (q − q')·k'.
     """
     exact = {name: np.asarray(getattr(call, name), np.float64) for name in ("q", "k")}
     bias = np.asarray(added(call))
     below = np.abs(np.nan_to_num(np.append(call.lse, bias), neginf=0)).max() * 2.0**-23  # of both in float32
-
-    def longest(vectors: np.ndarray) -> np.ndarray:
-        """The largest length in each head."""
-        return np.repeat(np.linalg.norm(vectors, axis=-1).max(-1), call.shape[0] // len(vectors))
-
-    long = {name: longest(part) for name, part in exact.items()}
+    share = call.shape[0] // call.groups
     for bits in range(FEWEST, BITS + 1):
-        found = {name: _short(part, bits) for name, part in exact.items()}
-        off = {name: longest(exact[name] - part) for name, part in found.items()}
-        most = (off["q"] * (long["k"] + off["k"]) + long["q"] * off["k"]).max()
-        error = abs(call.scale) * most + below + FINE_ERROR
+        steps = {name: float(2.0 ** (np.frexp(np.abs(part).max())[1] - bits)) for name, part in exact.items()}
+        whole = {name: np.rint(part / steps[name]) for name, part in exact.items()}
+        found = {name: part * steps[name] for name, part in whole.items()}
+        left = np.concatenate([exact["q"], exact["q"] - found["q"]], -1).astype(np.float32)
+        right = np.concatenate([exact["k"] - found["k"], found["k"]], -1).astype(np.float32)
+        most = max(np.abs(one @ right[head // share].T).max() for head, one in enumerate(left))
+        error = abs(call.scale) * float(most) + below + FINE_ERROR
         if error <= TOLERATED:
             break
-    found["bias"] = bias.astype(np.float32)
-    return {"error": f"{math.ceil(1e4 * error) / 100:g} %"}, found
+    known = f"with a relative error of at most 0.05 %, q and k to {max(steps.values()) / 2:.1g}"
+    header = {"error": f"{math.ceil(1e4 * error) / 100:g} %", "steps": steps, "exact": known}
+    signs = {name: np.where(part < 0, -2 * part - 1, 2 * part).astype(np.int32) for name, part in whole.items()}
+    return header, signs | {"bias": bias.astype(np.float32)}
 
 
 def _short(values: np.ndarray, bits: int) -> np.ndarray:

@@ -243,6 +243,7 @@ VIEWS = (
         "main",
         parts=(
             "plot/tiles",
+            "plot/valued",
             "plot/axes",
             "plot/cellmarks",
             "plot/plot",

@@ -94,6 +94,7 @@ def _total(call: Call, head: int) -> np.ndarray:
 def _axis(axis: Axis) -> dict[str, Any]:
     known = {word: visible(word) for word in set(axis.tokens)}
     lacking = {i: visible(characters) for i, characters in axis.unknown}
+    image = None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}"
     edge = [False, *axis.special]  # special tokens are separated from their neighbors
     return {
         "tokens": [lacking.get(i) or known[word] for i, word in enumerate(axis.tokens)],
@@ -101,8 +102,8 @@ def _axis(axis: Axis) -> dict[str, Any]:
         "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
         "special": list(axis.special),
         "segments": [[part.start, part.stop, words(part.name)] for part in axis.segments],
-        "grid": axis.grid,
-        "image": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
+        "grid": None if axis.image else axis.grid,
+        "patches": None if axis.grid is None else {"grid": axis.grid, "places": list(axis.patches), "image": image},
     }
 
 

@@ -44,6 +44,7 @@ const SCALES = {
   linear: { title: "linear", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], place: (p) => p },
   lift: { title: "relative to uniform", ticks: ["1/64", "1/8", "uniform", "8×", "64×"], diverging: true, perRow: true,
           place: (p, attended) => 0.5 + Math.log2((p || 1e-12) * attended) / 12 },
+  values: { title: "value-weighted", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], place: (p) => p, values: true },
 };
 /** The default scale: three decades are enough for short texts. */
 const USUAL = Math.max(...runs.flatMap(({ calls }) => calls.map(({ K }) => K))) <= 256 ? "near" : "log";

@@ -1,153 +1,185 @@
-// Export of the visible part of the map as SVG: cells, labels, title, and a legend with its domain.
+// Figures of a view as SVG: its text as text, its boxes as rectangles, and what it draws on canvases as shapes.
 
-const FIGURE = { side: 520, cells: 1024, rects: 4096, characters: 14 }; // pixels, cells along a side, cells drawn as single rectangles, characters of a label
 const FONTS = "system-ui, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
-const textMeasure = new OffscreenCanvas(1, 1).getContext("2d");
+const COLUMN = 340; // pixels of a view that is to be one column of a paper
+const RECTS = 4096; // cells of an image: up to so many are rectangles
+const PEN = { fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, globalAlpha: 1, font: "10px sans-serif", textAlign: "start", textBaseline: "alphabetic", direction: "ltr", dash: "", imageSmoothingEnabled: true };
 
-/** The width of text in pixels, plus a tenth, since the file may be opened with wider fonts. */
-function wideOf(text, size = 10, weight = 400) {
-  textMeasure.font = `${weight} ${size}px ${FONTS}`;
-  return 1.1 * textMeasure.measureText(text).width;
-}
+/** The methods of a canvas's context that the page uses; what it draws becomes elements of an SVG. */
+class SvgPen {
+  constructor(defs) { Object.assign(this, PEN, { defs, root: draw("g"), matrix: new DOMMatrix(), saved: [], path: "" }, { measure: new OffscreenCanvas(1, 1).getContext("2d") }); }
 
-/** The visible part: the first row and key, and the number of rows and keys. */
-function extent() {
-  const { Q, K } = callNow();
-  const at = map.plot.view();
-  const [row, column] = [clamp(Math.floor(at.row + 1e-6), 0, Q - 1), clamp(Math.floor(at.column + 1e-6), 0, K - 1)];
-  const end = (first, count, most, begin) => clamp(Math.ceil(first + count - 1e-6), begin + 1, most);
-  return { row, column, rows: end(at.row, map.plot.height / at.ky, Math.min(Q, rowsNow()), row) - row, columns: end(at.column, at.span, K, column) - column };
-}
-
-/** The cells of the view, at a level with at most FIGURE.cells along a side: {level, top, left, high, wide, coarse, pixels, exact}. */
-async function cellsOf({ row, column, rows, columns }) {
-  const level = levelFor(Math.max(rows, columns) / FIGURE.cells);
-  const size = 2 ** level;
-  const [top, left] = [Math.floor(row / size), Math.floor(column / size)];
-  const [high, wide] = [Math.ceil((row + rows) / size) - top, Math.ceil((column + columns) / size) - left];
-  const [coarse, pixels] = [new Uint8Array(high * wide), new Uint32Array(high * wide)];
-  const look = lookNow(state.run, await source.tracks(state.run, state.call, state.head));
-  let exact = "exact";
-  for (let r = Math.floor(top / TILE); r * TILE < top + high; r++) {
-    for (let c = Math.floor(left / TILE); c * TILE < left + wide; c++) {
-      const place = { n: state.run, call: state.call, head: state.head, pool: state.pool, level, row: r, column: c };
-      const tile = await tiles.load(place);
-      if (tile.exact !== "exact") exact = tile.exact;
-      const tints = colored(tile, place, [0, 0], look);
-      for (let i = 0; i < tile.rows; i++) {
-        for (let j = 0; j < tile.columns; j++) {
-          const [y, x] = [r * TILE + i - top, c * TILE + j - left];
-          if (y < 0 || x < 0 || y >= high || x >= wide) continue;
-          coarse[y * wide + x] = tile.coarse[i * tile.columns + j];
-          pixels[y * wide + x] = tints[i * tile.columns + j];
-        }
-      }
-    }
+  get group() { return this.clipped ?? this.root; }
+  put(node) {
+    if (!this.matrix.isIdentity) node.setAttribute("transform", `${this.matrix}`);
+    if (this.globalAlpha < 1) node.setAttribute("opacity", this.globalAlpha);
+    this.group.append(node);
   }
-  return { level, top, left, high, wide, coarse, pixels, exact };
-}
+  tint(style) { return typeof style === "string" ? style : "url(#hatch)"; } // the only pattern of the page
+  line() { return { fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth, "stroke-dasharray": this.dash }; }
 
-/** The text of the SVG file. */
-async function figureOf() {
-  const cells = await cellsOf(extent());
-  const { high, wide } = cells;
-  const side = clamp(FIGURE.side / Math.max(high, wide), 0.25, 26);
-  const [width, height] = [wide * side, high * side];
-  const [rows, columns] = [queryAxis(), keyAxis()];
-  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => wideOf(wordOf(of, first + i, FIGURE.characters), Math.min(12, side - 1))));
-  const spelled = cells.level === 0 && side >= 9;
-  const left = spelled ? 22 + longest(rows, cells.top, high) : 64, top = 62 + (spelled ? longest(columns, cells.left, wide) : 22);
-  const titles = [`${clip(runs[state.run].model, 48)} · ${clip(headTitle(), 70)}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
-  const legend = legendOf(left, top + height + 26, width, cells);
-  const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
-  const [text, soft] = [css("--ink"), css("--soft")];
-  const root = draw("svg", { xmlns: "http://www.w3.org/2000/svg", width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
-  const write = (content, attributes) => draw("text", attributes, content);
-  root.append(draw("title", {}, `${runs[state.run].model}: ${headTitle()}`),
-    draw("defs", {}, hatchOf(), gradient()), draw("rect", { width: "100%", height: "100%", fill: css("--paper") }),
-    write(titles[0], { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
-    write(titles[1], { x: 16, y: 42, fill: soft }));
-  const body = draw("g", { transform: `translate(${left} ${top})` }, draw("rect", { width, height, fill: css("--raised") }), draw("rect", { width, height, fill: "url(#hatch)" }));
-  body.append(high * wide <= FIGURE.rects ? squares(cells, side) : await imageOf(cells, width, height));
-  root.append(body, ...(spelled ? labels(cells, side, left, top, rows, columns) : ticksOf(cells, side, left, top, soft)), legend.drawing);
-  return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
-}
-
-const covered = ({ level, exact }) => `${level ? `each cell is ${2 ** level} × ${2 ** level} pairs, ${POOLS[state.pool]}` : "each cell is one weight"} · ${exact}${hiding(state.run) ? " · without special tokens, renormalized: not the model’s own numbers" : ""}`;
-const hexOf = (pixel) => `#${[0, 8, 16].map((shift) => ((pixel >> shift) & 255).toString(16).padStart(2, "0")).join("")}`;
-const hatchOf = () => draw("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, draw("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
-const gradient = () => draw("linearGradient", { id: "ramp" }, ...Array.from({ length: 33 }, (_, i) => draw("stop", { offset: i / 32, "stop-color": color(Math.round((255 * i) / 32), state.scale) })));
-
-/** Every cell as a rectangle; equal neighbors in a row are merged. */
-function squares({ high, wide, coarse, pixels }, side) {
-  const made = draw("g", { "shape-rendering": "crispEdges" });
-  for (let i = 0; i < high; i++) {
-    for (let j = 0, next; j < wide; j = next) {
-      const at = i * wide + j;
-      for (next = j + 1; next < wide && pixels[i * wide + next] === pixels[at] && coarse[at] === coarse[i * wide + next]; next++);
-      if (pixels[at]) made.append(draw("rect", { x: j * side, y: i * side, width: (next - j) * side, height: side, fill: hexOf(pixels[at]) }));
-    }
-    for (let j = 0; j < wide; j++) {
-      const sign = SIGNS[coarse[i * wide + j]];
-      if (sign && side >= 9 && coarse[i * wide + j] !== ZERO) made.append(draw("text", { x: (j + 0.5) * side, y: (i + 0.72) * side, "font-size": 0.7 * side, "text-anchor": "middle", fill: css(INKS[coarse[i * wide + j]]), "font-weight": 700 }, sign));
-    }
+  save() { this.saved.push({ ...Object.fromEntries(Object.keys(PEN).map((name) => [name, this[name]])), matrix: this.matrix, clipped: this.clipped }); }
+  restore() { Object.assign(this, this.saved.pop()); }
+  setTransform(...parts) { this.matrix = new DOMMatrix(parts); }
+  getTransform() { return this.matrix; }
+  translate(x, y) { this.matrix = this.matrix.translate(x, y); }
+  scale(x, y) { this.matrix = this.matrix.scale(x, y); }
+  rotate(angle) { this.matrix = this.matrix.rotate((180 * angle) / Math.PI); }
+  setLineDash(dash) { this.dash = dash.join(" "); }
+  clearRect() { Object.assign(this, { root: this.root.replaceChildren() ?? this.root, clipped: undefined }); } // the page clears whole canvases
+  beginPath() { this.path = ""; }
+  moveTo(x, y) { this.path += `M${x} ${y}`; }
+  lineTo(x, y) { this.path += `L${x} ${y}`; }
+  rect(x, y, wide, high) { this.path += `M${x} ${y}h${wide}v${high}h${-wide}z`; }
+  closePath() { this.path += "z"; }
+  stroke() { this.put(draw("path", { d: this.path, ...this.line() })); }
+  fill() { this.put(draw("path", { d: this.path, fill: this.tint(this.fillStyle) })); }
+  fillRect(x, y, width, height) { this.put(draw("rect", { x, y, width, height, fill: this.tint(this.fillStyle), "shape-rendering": "crispEdges" })); }
+  strokeRect(x, y, width, height) { this.put(draw("rect", { x, y, width, height, ...this.line() })); }
+  clip() {
+    const id = `clip-${this.defs.childElementCount}`;
+    this.defs.append(draw("clipPath", { id }, draw("path", { d: this.path, transform: `${this.matrix}` })));
+    const inner = draw("g", { "clip-path": `url(#${id})` });
+    this.group.append(inner);
+    this.clipped = inner;
   }
+  measureText(text) { return Object.assign(this.measure, { font: this.font }).measureText(text); }
+  fillText(text, x, y) {
+    const ends = this.textAlign === "right" || this.textAlign === "end";
+    const anchor = this.textAlign === "center" ? "middle" : ends === (this.direction === "ltr") ? "end" : "start"; // of the text, which may run the other way
+    const [, weight = 400, size, family] = /^(?:(\d+) )?([\d.]+)px (.*)$/.exec(this.font);
+    const down = this.textBaseline === "middle" ? 0.35 * size : 0;
+    this.put(draw("text", { x, y: y + down, "text-anchor": anchor, direction: this.direction, fill: this.fillStyle, "font-weight": weight, "font-size": size, "font-family": family }, text));
+  }
+
+  /** An image of cells is a rectangle for each run of equal ones in a row; with many cells, or in a photograph, it stays an image. */
+  drawImage(image, ...at) {
+    const [left, top, width, height, x, y, wide, high] = at.length > 4 ? at : [0, 0, image.naturalWidth, image.naturalHeight, ...at];
+    const size = { width: Math.ceil(width), height: Math.ceil(height) };
+    const sheet = element("canvas", null, size), pen = sheet.getContext("2d");
+    pen.drawImage(image, left, top, width, height, 0, 0, width, height);
+    const cells = size.width * size.height <= RECTS && !this.imageSmoothingEnabled;
+    if (!cells) return this.put(draw("image", { href: sheet.toDataURL(), x, y, width: wide, height: high, preserveAspectRatio: "none", "image-rendering": this.imageSmoothingEnabled ? "auto" : "pixelated" }));
+    const pixels = new Uint32Array(pen.getImageData(0, 0, size.width, size.height).data.buffer);
+    const group = draw("g", { "shape-rendering": "crispEdges" });
+    for (let from = 0, to; from < pixels.length; from = to) {
+      const row = Math.floor(from / size.width), end = (row + 1) * size.width;
+      for (to = from + 1; to < end && pixels[to] === pixels[from]; to++);
+      const hex = [0, 8, 16].map((shift) => ((pixels[from] >> shift) & 255).toString(16).padStart(2, "0")).join("");
+      if (pixels[from]) group.append(draw("rect", { x: from - row * size.width, y: row, width: to - from, height: 1, fill: `#${hex}` }));
+    }
+    const { matrix } = this;
+    this.matrix = matrix.translate(x, y).scale(wide / width, high / height);
+    this.put(group);
+    return Object.assign(this, { matrix });
+  }
+}
+
+const frames = () => new Promise((done) => { requestAnimationFrame(() => requestAnimationFrame(done)); });
+
+/** Draws the page once with pens instead of canvases: the pens by canvas. */
+async function penned(defs) {
+  const pens = new Map(), { getContext } = HTMLCanvasElement.prototype;
+  HTMLCanvasElement.prototype.getContext = function context(...kind) {
+    return this.isConnected ? pens.set(this, new SvgPen(defs)).get(this) : getContext.apply(this, kind);
+  };
+  try {
+    await drawScreens(new Set([...Object.keys(state), "theme", "size"]));
+    await thumbnails.paint(true);
+    await frames(); // some parts are drawn when they have their size
+  } finally { HTMLCanvasElement.prototype.getContext = getContext; }
+  return pens;
+}
+
+/** The part of the screen in which an element can be seen: inside everything around it that scrolls or cuts off. */
+function sightOf(node, part) {
+  const sight = { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity };
+  for (let each = node; each !== part; each = each.parentElement) {
+    if (getComputedStyle(each).overflow === "visible") continue;
+    const { left, top, right, bottom } = each.getBoundingClientRect();
+    Object.assign(sight, { left: Math.max(sight.left, left), top: Math.max(sight.top, top), right: Math.min(sight.right, right), bottom: Math.min(sight.bottom, bottom) });
+  }
+  return (box) => box.left >= sight.left - 1 && box.right <= sight.right + 1 && box.top >= sight.top - 4 && box.bottom <= sight.bottom + 4;
+}
+
+/** The lines of a text on the screen: [text, its box]. */
+function linesOf(node, seen) {
+  const found = [], range = document.createRange();
+  for (const { segment, index } of graphemes.segment(node.data)) {
+    range.setStart(node, index);
+    range.setEnd(node, index + segment.length);
+    const { top, bottom, left, right } = range.getBoundingClientRect(), last = found.at(-1);
+    if (left === right || !seen({ top, bottom, left, right })) continue;
+    if (!last || Math.abs(last[1].top - top) > 2) found.push([segment, { top, bottom, left, right }]);
+    else Object.assign(last, [last[0] + segment, { top, bottom, left: Math.min(last[1].left, left), right: Math.max(last[1].right, right) }]);
+  }
+  return found;
+}
+
+/** What an element shows, below its children: rings, a background, and what is drawn on it. */
+function* shapesOf(node, { x, y }, pens) {
+  const box = node.getBoundingClientRect(), style = getComputedStyle(node);
+  const at = { x: box.left - x, y: box.top - y, width: box.width, height: box.height };
+  const pen = pens.get(node);
+  if (pen) yield draw("svg", { ...at, viewBox: `0 0 ${node.width} ${node.height}`, preserveAspectRatio: "none" }, pen.root);
+  if (node.localName === "svg") yield svgOf(node, at);
+  if (pen || node.localName === "svg") return;
+  for (const [, tint, wide] of [...style.boxShadow.matchAll(/((?:rgb|color)[^)]*\)) 0px 0px 0px ([\d.]+)px/g)].reverse()) {
+    const size = Number(wide);
+    yield draw("rect", { x: at.x - size / 2, y: at.y - size / 2, width: at.width + size, height: at.height + size, rx: 4, fill: "none", stroke: tint, "stroke-width": size });
+  }
+  const hatched = style.backgroundImage.includes("repeating");
+  if (hatched || !/, 0\)$|transparent/.test(style.backgroundColor)) yield draw("rect", { ...at, rx: parseFloat(style.borderRadius) || 0, fill: hatched ? "url(#hatch)" : style.backgroundColor });
+}
+
+/** A copy of a drawing with the style that it has on the page. */
+function svgOf(node, at) {
+  const made = draw("svg", { ...at, viewBox: node.getAttribute("viewBox"), preserveAspectRatio: "none" }), own = node.querySelectorAll("*");
+  made.append(...node.cloneNode(true).children);
+  made.querySelectorAll("*").forEach((each, number) => {
+    for (const name of ["stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "vector-effect", "display"]) each.setAttribute(name, getComputedStyle(own[number]).getPropertyValue(name));
+  });
   return made;
 }
 
-/** The cells as an image inside the SVG. */
-async function imageOf({ high, wide, pixels }, width, height) {
-  const canvas = new OffscreenCanvas(wide, high);
-  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), wide, high), 0, 0);
-  const reader = new FileReader();
-  reader.readAsDataURL(await canvas.convertToBlob());
-  await new Promise((done) => { reader.onload = done; });
-  return draw("image", { href: reader.result, width, height, preserveAspectRatio: "none", "image-rendering": "pixelated" });
+/** The text of an SVG file of a part of the page; narrow: laid out as one column of a paper. */
+async function figureOf(part, narrow) {
+  part.style.width = narrow ? `${COLUMN}px` : "";
+  part.dataset.figure = "yes"; // without controls
+  try {
+    await frames();
+    const hatch = draw("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse" }, draw("path", { d: "M-1 6L6 -1M-1 1L1 -1M4 6L6 4", stroke: css("--hatch"), "stroke-width": 1 }));
+    const defs = draw("defs", {}, hatch), pens = await penned(defs);
+    const box = part.getBoundingClientRect(), margin = 12, above = 20;
+    const [wide, high] = [Math.ceil(box.width + 2 * margin), Math.ceil(box.height + 2 * margin + above)];
+    const size = narrow ? { width: "88mm", height: `${(88 * high) / wide}mm` } : { width: wide, height: high };
+    const title = `${clip(runs[state.run].model, 48)} · ${clip(headTitle(), 70)}`;
+    const root = draw("svg", { ...size, viewBox: `0 0 ${wide} ${high}`, "font-family": FONTS, "xml:space": "preserve" },
+      draw("title", {}, title), defs, draw("rect", { width: wide, height: high, fill: css("--paper") }), draw("text", { x: margin, y: above, "font-size": 12, "font-weight": 600, fill: css("--ink") }, title));
+    const from = { x: box.left - margin, y: box.top - margin - above };
+    const walker = document.createTreeWalker(part, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, (node) => {
+      if (node.nodeType === Node.TEXT_NODE) return NodeFilter.FILTER_ACCEPT;
+      return !node.checkVisibility({ visibilityProperty: true }) || node.parentElement.localName === "svg" ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT;
+    });
+    while (walker.nextNode()) {
+      const node = walker.currentNode, text = node.nodeType === Node.TEXT_NODE;
+      const seen = sightOf(node.parentElement, part);
+      if (text) root.append(...linesOf(node, seen).map(([words, line]) => placedText(node.parentElement, words.replace(/\s+/g, " "), line, from)));
+      else if (seen(node.getBoundingClientRect()) || pens.has(node)) root.append(...shapesOf(node, from, pens));
+    }
+    return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(root)}`;
+  } finally {
+    part.style.width = "";
+    delete part.dataset.figure;
+    await redraw();
+  }
 }
 
-/** The tokens to the left of and above the cells. */
-function labels({ top: first, left: start, high, wide }, side, left, top, rows, columns) {
-  const size = Math.min(12, side - 1);
-  /** A token whose text ends, or begins, at x: in right-to-left text, the other end is the start. */
-  const word = (of, i, attributes, ends) => {
-    const text = wordOf(of, i, FIGURE.characters), direction = directionOf(text);
-    return draw("text", { ...attributes, direction, "text-anchor": ends === (direction === "ltr") ? "end" : "start" }, text);
-  };
-  return [
-    draw("g", { "font-size": size }, ...Array.from({ length: high }, (_, i) => word(rows, first + i, { x: left - 6, y: top + (i + 0.5) * side + size / 3 }, true))),
-    draw("g", { "font-size": size }, ...Array.from({ length: wide }, (_, j) => word(columns, start + j, { transform: `translate(${left + (j + 0.5) * side + size / 3} ${top - 6}) rotate(-90)` }, false))),
-  ];
-}
-
-/** Round positions to the left of and above the cells, if tokens do not fit. */
-function ticksOf({ top: first, left: start, high, wide, level }, side, left, top, soft) {
-  const size = 2 ** level;
-  const places = (begin, count) => {
-    const apart = tickStep(1, (count * size) / 7);
-    const found = [];
-    for (let at = Math.ceil((begin * size) / apart) * apart; at < (begin + count) * size; at += apart) found.push([at, (at / size - begin) * side]);
-    return found;
-  };
-  return [draw("g", { fill: soft },
-    ...places(first, high).map(([at, y]) => draw("text", { x: left - 6, y: top + y + 4, "text-anchor": "end" }, at.toLocaleString("en"))),
-    ...places(start, wide).map(([at, x]) => draw("text", { x: left + x, y: top - 6, "text-anchor": "middle" }, at.toLocaleString("en"))))];
-}
-
-/** The color bar with its domain, and the colors of cells outside it: {drawing, right}; the bar is as wide as its ticks need. */
-function legendOf(left, top, room, cells) {
-  const { ticks, title } = SCALES[state.scale];
-  const apart = 12 + Math.max(...ticks.slice(1).map((tick, i) => wideOf(tick) + wideOf(ticks[i]))) * 0.75; // the outer ticks extend to one side only
-  const width = Math.max(Math.min(room, 360), apart * (ticks.length - 1));
-  const kinds = SWATCHES.filter(([code]) => cells.coarse.includes(code));
-  let x = left;
-  const swatches = kinds.flatMap(([code, name, kind]) => {
-    const fill = code === MASKED ? "url(#hatch)" : css(`--${kind}`);
-    const made = [draw("rect", { x, y: top + 34, width: 14, height: 10, fill, stroke: css("--line") }), draw("text", { x: x + 19, y: top + 43 }, name)];
-    x += 34 + wideOf(name);
-    return made;
-  });
-  const drawing = draw("g", { "font-size": 10, fill: css("--soft") }, draw("rect", { x: left, y: top, width, height: 10, fill: "url(#ramp)", stroke: css("--line") }),
-    ...ticks.map((tick, i) => draw("text", { x: left + (width * i) / (ticks.length - 1), y: top + 22, "text-anchor": i === 0 ? "start" : i === ticks.length - 1 ? "end" : "middle" }, tick)),
-    draw("text", { x: left + width + 10, y: top + 9 }, title), ...swatches);
-  return { drawing, right: Math.max(x - 15, left + width + 10 + wideOf(title)) };
+/** A line of text where the page has it. */
+function placedText(parent, text, box, { x, y }) {
+  const { fontSize, fontWeight, fontFamily: fonts, color: fill } = getComputedStyle(parent);
+  const pen = Object.assign(new OffscreenCanvas(1, 1).getContext("2d"), { font: `${fontWeight} ${fontSize} ${fonts}` });
+  const { fontBoundingBoxAscent: ascent, fontBoundingBoxDescent: descent } = pen.measureText("x");
+  const direction = directionOf(text), base = box.top + ((box.bottom - box.top) * ascent) / (ascent + descent);
+  return draw("text", { x: (direction === "rtl" ? box.right : box.left) - x, y: base - y, direction, "font-size": parseFloat(fontSize), "font-weight": fontWeight, fill }, text);
 }

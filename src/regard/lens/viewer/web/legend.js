@@ -21,7 +21,7 @@ const legend = {
     const lengths = Object.values(axes).map((of) => of.tokens.length);
     const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
     if (facts.changed) about.push(`changed: ${facts.changed}`);
-    if (facts.predicted) about.unshift(`predicts ${clip(facts.predicted[0][0], 40)} (${percent(facts.predicted[0][1])})`);
+    if (facts.predicted) about.unshift(`predicts ${clip(facts.predicted[0][0].trim() || "␣", 40)} (${percent(facts.predicted[0][1])})`);
     $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · “", element("bdi", clip(text, 120)), "”"] : []));
     document.title = `regard · ${clip(model, 40)}${text ? ` · ${clip(text, 40)}` : ""}`;
     this.facts();
@@ -122,7 +122,7 @@ const legend = {
 
   /** The provenance of the run. */
   facts() {
-    const shown = Object.entries(runs[state.run].facts).filter(([name]) => !["effects", "difference"].includes(name)); // shown elsewhere
+    const shown = Object.entries(runs[state.run].facts).filter(([name]) => !["effects", "difference", "expected"].includes(name)); // shown elsewhere
     const lines = shown.map(([name, value]) => [name, plain(value)]);
     const engines = [...new Set(runs[state.run].calls.map((call) => call.engine).filter(Boolean))];
     if (engines.length) lines.push(["attention computed by", engines.map((name) => (name === "regard reference" ? "regard, in NumPy" : name)).join(", ")]);

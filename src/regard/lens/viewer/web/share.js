@@ -57,30 +57,38 @@ const share = {
     return hover ? { ...state, query: Math.floor(hover.row), key: Math.floor(hover.column) } : state;
   },
 
-  name: (kind) => `regard-${headTitle()}.${kind}`.replace(/[^\w.]+/g, "-"),
-
-  async svg() {
-    announce("Drawing …");
-    save(new Blob([await figureOf()], { type: "image/svg+xml" }), this.name("svg"));
+  build() {
+    this.part = element("select", undefined, { id: "figure-of" });
+    this.narrow = element("input", undefined, { type: "checkbox", id: "figure-narrow" });
+    $("actions").append(button("copy link", () => copy(this.link(), "The link"), { id: "copy-link" }), button("copy as Python", () => copy(this.python(), "The Python"), { id: "copy-python" }),
+      element("label", "figure of ", {}, this.part), element("label", undefined, { className: "toggle" }, this.narrow, " one column wide, for papers"),
+      ...["PNG", "SVG"].map((kind) => button(kind, () => this.figure(kind.toLowerCase()).catch((error) => announce(`This cannot be drawn: ${error.message}`)), { id: `save-${kind.toLowerCase()}` })));
+    $("actions").parentElement.addEventListener("toggle", () => this.offer());
   },
 
-  /** The SVG rendered as PNG at twice its size. */
-  async png() {
+  /** The parts of the page that are shown now, each with its title. */
+  offer() {
+    const chosen = this.part.value || "map";
+    const parts = [...document.querySelectorAll("section")].filter((part) => part.checkVisibility() && part.querySelector("h2") && !part.querySelector(":scope > details:only-child:not([open])"));
+    this.part.replaceChildren(...parts.map((part) => element("option", clip(part.querySelector("h2").textContent, 40), { value: part.id })));
+    this.part.value = parts.some(({ id }) => id === chosen) ? chosen : parts[0].id;
+  },
+
+  /** Saves a part of the page as a drawing, or rendered from it at twice its size, for papers five times. */
+  async figure(kind) {
     announce("Drawing …");
-    const url = URL.createObjectURL(new Blob([await figureOf()], { type: "image/svg+xml" }));
+    this.offer();
+    const narrow = this.narrow.checked, drawn = new Blob([await figureOf($(this.part.value), narrow)], { type: "image/svg+xml" });
+    const name = `regard-${this.part.value}-${headTitle()}.${kind}`.replace(/[^\w.]+/g, "-");
+    if (kind === "svg") return save(drawn, name);
     const image = new Image();
-    image.src = url;
+    image.src = URL.createObjectURL(drawn);
     await image.decode();
-    const canvas = new OffscreenCanvas(2 * image.width, 2 * image.height);
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    URL.revokeObjectURL(url);
-    save(await canvas.convertToBlob({ type: "image/png" }), this.name("png"));
+    const times = narrow ? 5 : 2, sheet = new OffscreenCanvas(times * image.width, times * image.height);
+    sheet.getContext("2d").drawImage(image, 0, 0, sheet.width, sheet.height);
+    URL.revokeObjectURL(image.src);
+    return save(await sheet.convertToBlob({ type: "image/png" }), name);
   },
 };
-
-$("actions").append(
-  button("copy link", () => copy(share.link(), "The link"), { id: "copy-link" }),
-  button("copy as Python", () => copy(share.python(), "The Python"), { id: "copy-python" }),
-  button("PNG", () => share.png(), { id: "save-png" }), button("SVG", () => share.svg(), { id: "save-svg" }),
-);
+share.build();
 keys.push({ keys: ["y"], label: "y", what: "copy Python code for the pair under the pointer, or for the row", run: () => copy(share.python(share.under()), "The Python") });

@@ -54,27 +54,25 @@ async function block(id) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-const DTYPES = { uint8: Uint8Array, int32: Int32Array }; // besides float32
-/** Decodes a frame: four bytes with the length of the JSON header, the header, the first bytes of all float32 numbers, the second ones, and so on, then the other arrays. */
+const DTYPES = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
+/** Decodes a frame: four bytes with the length of the JSON header, the header, the first bytes of all numbers of four bytes, the second ones, and so on, then the other arrays. */
 function unframed(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const sizes = header.parts.map(({ shape }) => shape.reduce((product, size) => product * size, 1));
-  const count = header.parts.reduce((sum, { dtype }, at) => sum + (dtype === "float32" ? sizes[at] : 0), 0);
+  const wide = ({ dtype }) => DTYPES[dtype].BYTES_PER_ELEMENT === 4;
+  const count = header.parts.reduce((sum, part, at) => sum + (wide(part) ? sizes[at] : 0), 0);
   const planes = new Uint8Array(buffer, 4 + length, 4 * count), numbers = new Uint8Array(4 * count);
   for (let plane = 0, from = 0; plane < 4; plane++) for (let at = plane; at < numbers.length; at += 4) numbers[at] = planes[from++];
   let [next, at] = [0, 4 + length + 4 * count];
   const found = { ...header };
-  header.parts.forEach(({ name, dtype }, number) => {
-    const size = sizes[number];
-    if (dtype === "float32") {
-      found[name] = new Float32Array(numbers.buffer, 4 * next, size);
-      next += size;
-    } else {
-      found[name] = new DTYPES[dtype](buffer, at, size);
-      at += (found[name].byteLength + 3) & ~3;
-    }
+  header.parts.forEach((part, number) => {
+    const size = sizes[number], kind = DTYPES[part.dtype];
+    found[part.name] = wide(part) ? new kind(numbers.buffer, next, size) : new kind(buffer, at, size);
+    if (wide(part)) next += 4 * size;
+    else at += (size + 3) & ~3;
   });
+  for (const [name, step] of Object.entries(header.steps ?? {})) found[name] = Float32Array.from(found[name], (value) => step * ((value >>> 1) ^ -(value & 1))); // 0, −1, 1, −2, 2, … steps
   return found;
 }
 
@@ -156,7 +154,7 @@ class Embedded {
     if (isMean(head)) return figuresOf(codes, runs[n].calls[call], special);
     const kept = await this.framed(`tracks-${n}-${call}`); // of a call that is stored whole only what its weights do not say
     const stored = Object.fromEntries(kept.parts.map(({ name, shape: [, size] }) => [name, kept[name].subarray(head * size, (head + 1) * size)]));
-    return { ...(stored.entropy ? { ordinary: ordinary(codes, Q, K, special) } : figuresOf(codes, runs[n].calls[call], special)), ...stored };
+    return { ...(stored.attended ? { ordinary: ordinary(codes, Q, K, special) } : figuresOf(codes, runs[n].calls[call], special)), ...stored };
   }
 
   async overview(n, call) {

@@ -47,7 +47,7 @@ const thumbnails = {
 
   /** The thumbnails of a call in the colors of the scale; scales relative to a row use the rows of the thumbnail. */
   async strip(run, call, scale) {
-    const { codes, rows, columns } = await source.overview(run, call);
+    const of = valuedThumbnails(run, call), { codes, rows, columns } = await sourceOf(of).overview(of, call);
     const { heads } = runs[run].calls[call];
     const strip = new OffscreenCanvas(heads * columns, rows);
     const image = new ImageData(heads * columns, rows);

@@ -146,7 +146,7 @@ function axisOfGroups(ours, theirs, groups, side) {
   const special = groups.map(([a0, a1, b0, b1]) => ours.special.slice(a0, a1).some(Boolean) || theirs.special.slice(b0, b1).some(Boolean));
   const at = (from, to) => (from < to ? from.toLocaleString("en") : "—");
   const places = groups.map(([a0, a1, b0, b1]) => (a0 === b0 && a0 < a1 && b0 < b1 ? at(a0, a1) : `${at(a0, a1)} / ${at(b0, b1)}`));
-  return { tokens, special, places, gap: tokens.map(() => true), segments: [], grid: null, image: null };
+  return { tokens, special, places, gap: tokens.map(() => true), segments: [], grid: null, patches: null };
 }
 
 /** Neighboring tokens as text. */
@@ -203,5 +203,5 @@ const mergedSource = {
   async tracks(name, call, head) { return figuresOf(await this.head(name, call, head), runs[name].calls[call], runs[name].axes[runs[name].calls[call].keys].special); },
 };
 
-/** The source of a run: merged runs have names, all others numbers. */
-const sourceOf = (n) => (typeof n === "string" ? mergedSource : source);
+/** The source of a run: merged and value-weighted runs have names, all others numbers. */
+const sourceOf = (n) => (typeof n === "number" ? source : mergedSource.comparisons.has(n) ? mergedSource : valuedSource);

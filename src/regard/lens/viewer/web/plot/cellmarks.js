@@ -13,7 +13,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
   context.textBaseline = "middle";
   const [i1, j1] = [Math.min(plot.call.Q, plot.place.rows, Math.ceil(at.row + height / at.ky)), Math.min(plot.call.K, Math.ceil(at.column + width / at.kx))];
   for (const spot of near) {
-    const tile = painter.codes({ ...place, ...spot, level: 0 }, [0, 0]);
+    const tile = painter.numbers({ ...place, ...spot, level: 0 }, [0, 0]);
     if (!tile) continue;
     const [top, left] = [spot.row * TILE, spot.column * TILE];
     for (let i = Math.max(top, Math.floor(at.row)); i < Math.min(i1, top + tile.rows); i++) {

@@ -51,6 +51,8 @@ const differencePainter = (both, lone = null) => ({
     return ours && theirs && tiles.bitmaps.set(name, differenceTile(ours, theirs, only));
   },
 
+  numbers(place, fold) { return this.codes(place, fold); },
+
   bitmap(place, fold) {
     const name = `${this.name(place, fold)}|${theme()}`;
     const found = tiles.bitmaps.get(name);

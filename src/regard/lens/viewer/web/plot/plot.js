@@ -298,13 +298,18 @@ class Plot {
   }
 }
 
-/** The painter of one head. of(): { n, call, head }, its run by number or name; shows: the number of the run that a click on it chooses. */
+/**
+ * The painter of one head. of(): { n, call, head }, its run by number or name; shows: the number of the run that a click on it chooses.
+ * codes are the weights, for words; numbers and colors may be value-weighted.
+ */
 const painterOf = (of, shows) => ({
   shows,
   get n() { return of().n; },
-  tracks: () => tracksNow(of().n, of()),
-  needs: (place) => [{ ...place, ...of() }],
+  colored: () => ({ ...of(), n: valuedRun(of().n, of()) }),
+  tracks() { return tracksNow(this.colored().n, of()); },
+  needs(place) { return [{ ...place, ...of() }, ...(this.colored().n === this.n ? [] : [{ ...place, ...this.colored() }])]; },
   codes: (place, fold) => tiles.at({ ...place, ...of() }, fold),
-  bitmap(place, fold) { return tiles.bitmap({ ...place, ...of() }, fold, lookNow(this.n, this.tracks())); },
+  numbers(place, fold) { return tiles.at({ ...place, ...this.colored() }, fold); },
+  bitmap(place, fold) { return tiles.bitmap({ ...place, ...this.colored() }, fold, lookNow(this.n, this.tracks())); },
 });
 const headNow = () => ({ call: state.call, head: state.head });

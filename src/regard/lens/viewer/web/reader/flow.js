@@ -1,7 +1,11 @@
 // The text of an axis with its own line breaking and virtual scrolling: only visible lines are in the document.
 
+/** What a causal model expected at a position of its text: [token, probability]; undefined where that is not known. */
+const expectedOf = (of, i) => (of === axis("text") ? runs[state.run].facts.expected?.[i - 1] : undefined);
+
 class Flow {
-  static line = 27; // pixels from line to line
+  static line = { plain: 27, expecting: 42 }; // pixels from line to line, without and with what was expected under each token
+  static narrowest = 34; // pixels of a token above what was expected
   static characters = 80; // the most characters of a token that are shown
   static padding = 3; // pixels beside a token
   static space = 5; // pixels before a token that follows a space
@@ -9,7 +13,7 @@ class Flow {
   /** paint(node, i) styles a token; pick(i, event) handles a click. */
   constructor(box, paint, pick) {
     Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0, top: 0, widths: new Map(), pen: document.createElement("canvas").getContext("2d") });
-    this.lines = new Lines(box, Flow.line, (number) => this.line(number));
+    this.lines = new Lines(box, Flow.line.plain, (number) => this.line(number));
     box.addEventListener("click", (event) => {
       const node = event.target.closest("[data-token]");
       if (node) pick(Number(node.dataset.token), event);
@@ -26,7 +30,10 @@ class Flow {
     const width = this.room;
     if (of !== this.of || width !== this.width) {
       Object.assign(this, { of, name, width, running: of.tokens.some((token) => RIGHT_TO_LEFT.test(token)) });
+      this.expecting = Boolean(expectedOf(of, 1)) && !this.running;
       this.box.classList.toggle("running", this.running);
+      this.box.classList.toggle("expecting", this.expecting);
+      this.lines.height = Flow.line[this.expecting ? "expecting" : "plain"];
       const { fontSize, fontFamily } = getComputedStyle(this.box);
       this.pen.font = `${fontSize} ${fontFamily}`;
       this.widths.clear();
@@ -41,7 +48,7 @@ class Flow {
     if (!this.of || !this.room) return;
     const { top } = this;
     if (this.room !== this.width) this.show(this.of, this.name);
-    this.lines.scroll(this.lineOf(top) * Flow.line);
+    this.lines.scroll(this.lineOf(top) * this.lines.height);
   }
 
   /** The width of the margin with the position of the first token of each line, for long texts. */
@@ -81,17 +88,18 @@ class Flow {
 
   /** The width of some tokens of a word, at most that of the line; characters that join are measured together. */
   wide(first, last, room) {
-    if (this.running) return Math.min(last - first > 1 ? Infinity : room, this.measured(Array.from({ length: last - first }, (_, at) => wordOf(this.of, first + at, Flow.characters)).join("")));
+    if (this.running) return Math.min(last - first > 1 ? Infinity : room, this.measured(Array.from({ length: last - first }, (_, at) => this.word(first + at)).join("")));
     let sum = 0;
-    for (let i = first; i < last; i++) sum += Math.min(room, this.measured(wordOf(this.of, i, Flow.characters)));
+    for (let i = first; i < last; i++) sum += Math.min(room, this.measured(this.word(i)));
     return sum;
   }
+  word(i) { return patchOf(this.of, i) ? "▦" : wordOf(this.of, i, Flow.characters); }
 
   /** The width of a text with its padding. */
   measured(text) {
     const known = this.widths.get(text);
     if (known !== undefined) return known;
-    const width = this.pen.measureText(text).width + 2 * Flow.padding;
+    const width = Math.max(this.expecting ? Flow.narrowest : 0, this.pen.measureText(text).width + 2 * Flow.padding);
     this.widths.set(text, width);
     return width;
   }
@@ -118,7 +126,7 @@ class Flow {
 
   /** A token as text. Of a long word that the vocabulary lacks, fewer characters are shown, so that what the model saw fits as well. */
   text(i) {
-    const whole = wordOf(this.of, i, Flow.characters), room = this.width - 14 - this.gutter();
+    const whole = this.word(i), room = this.width - 14 - this.gutter();
     if (!this.of.unknown?.[i] || this.measured(whole) <= room) return whole;
     let most = Flow.characters;
     while (most > 2 && this.measured(wordOf(this.of, i, most)) > room) most--;
@@ -129,6 +137,8 @@ class Flow {
     const option = { role: "option", ariaSetSize: String(this.of.tokens.length), ariaPosInSet: String(i + 1) };
     const token = element("span", this.text(i), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i), ...option });
     token.dataset.token = i;
+    const expected = expectedOf(this.of, i);
+    if (this.expecting && expected) Object.assign(token.dataset, { expected: expected[0].trim() || "␣", met: expected[0].trim() === this.of.tokens[i].trim() });
     token.classList.toggle("special", this.of.special[i]);
     return token;
   }
@@ -149,7 +159,7 @@ class Flow {
     this.keep();
   }
   /** Remembers the first visible token; a hidden element would report scroll position 0. */
-  keep() { if (this.box.clientHeight) this.top = this.starts[Math.round(this.box.scrollTop / Flow.line)] ?? 0; }
+  keep() { if (this.box.clientHeight) this.top = this.starts[Math.round(this.box.scrollTop / this.lines.height)] ?? 0; }
 
   /** The token `by` lines further, at about the same place in its line. */
   vertical(i, by) {

@@ -19,9 +19,10 @@ const patches = {
     });
     const at = (event) => {
       const { left, top, width, height } = this.canvas.getBoundingClientRect();
-      const [rows, columns] = this.of.grid;
-      const [row, column] = [((event.clientY - top) / height) * rows, ((event.clientX - left) / width) * columns].map(Math.floor);
-      return this.tokens[clamp(row, 0, rows - 1) * columns + clamp(column, 0, columns - 1)];
+      const { wide, high } = this.tiled();
+      const [x, y] = [((event.clientX - left) / width) * wide, ((event.clientY - top) / height) * high].map(Math.floor);
+      const found = this.tokens.find((_, place) => this.cell(place).join() === `${clamp(x, 0, wide - 1)},${clamp(y, 0, high - 1)}`);
+      return found ?? this.tokens.at(-1); // where the last row of tiles is not full
     };
     this.canvas.addEventListener("click", (event) => pick(at(event), event));
     this.canvas.addEventListener("pointermove", (event) => this.say(at(event)));
@@ -30,7 +31,7 @@ const patches = {
       const by = ARROWS[event.key];
       if (!by || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
-      const [rows, columns] = this.of.grid;
+      const [rows, columns] = this.of.patches.grid;
       const from = Math.max(0, this.tokens.indexOf(event.altKey ? (state.key ?? state.query) : reader.here()));
       const [row, column] = [clamp(Math.floor(from / columns) + by[0], 0, rows - 1), clamp((from % columns) + by[1], 0, columns - 1)];
       pick(this.tokens[row * columns + column], event);
@@ -41,25 +42,37 @@ const patches = {
   say(i) { reader.readout.textContent = `${this.called(i)}: ${describe(this.line, i)}`; },
   called(i) {
     const place = this.tokens.indexOf(i);
-    return place < 0 ? `${quote(this.of, i, 40)} (${i})` : `patch ${i}, row ${Math.floor(place / this.of.grid[1])}, column ${place % this.of.grid[1]}`;
+    return place < 0 ? `${quote(this.of, i, 40)} (${i})` : `${placeWord(this.of)} ${i}, row ${Math.floor(place / this.of.patches.grid[1])}, column ${place % this.of.patches.grid[1]}`;
+  },
+
+  /** How the patches are placed: square tiles, which a processor cut an image into, fill a rectangle; otherwise row by row. Sizes in patches. */
+  tiled() {
+    const [rows, columns] = this.of.patches.grid;
+    const tiles = rows > 2 * columns && rows % columns === 0 ? rows / columns : 1, across = Math.ceil(Math.sqrt(tiles));
+    return { tiles, across, columns, tall: rows / tiles, wide: across * columns, high: (Math.ceil(tiles / across) * rows) / tiles };
+  },
+  /** The column and the row of a patch as it is drawn. */
+  cell(place) {
+    const { across, columns, tall } = this.tiled(), row = Math.floor(place / columns), tile = Math.floor(row / tall);
+    return [(tile % across) * columns + (place % columns), Math.floor(tile / across) * tall + (row % tall)];
   },
 
   async show(line) {
     this.line = line;
     if (line.of !== this.of) {
       this.of = line.of;
-      this.tokens = line.of.tokens.map((_, i) => i).filter((i) => !line.of.special[i]);
+      this.tokens = line.of.patches.places;
       this.image = null;
-      if (line.of.image) {
+      if (line.of.patches.image) {
         const image = new Image();
-        image.src = line.of.image;
+        image.src = line.of.patches.image;
         await image.decode();
         this.image = image;
       }
     }
     this.label.hidden = !this.image;
     this.chips.replaceChildren(...line.of.tokens.flatMap((_, i) => {
-      if (!line.of.special[i]) return [];
+      if (!line.of.grid || !line.of.special[i]) return []; // in a text, they are among the words
       const chip = button(wordOf(line.of, i, 20), null, { className: "token special" });
       chip.dataset.token = i;
       reader.paint(chip, i);
@@ -67,26 +80,29 @@ const patches = {
     }));
     this.paint();
     const here = reader.here();
-    const size = `${line.of.grid[0]} × ${line.of.grid[1]}`;
+    const size = `${line.of.patches.grid[0]} × ${line.of.patches.grid[1]}`;
     this.canvas.setAttribute("aria-label", `The image in ${size} patches, colored by the weights. ${this.called(here)}: ${describe(line, here)}. Arrow keys choose a patch.`);
   },
 
   paint() {
-    const [rows, columns] = this.of.grid;
-    const ratio = this.image ? this.image.naturalHeight / this.image.naturalWidth : rows / columns;
-    this.canvas.style.aspectRatio = `${1 / ratio}`;
+    const { tiles, columns, tall, wide, high } = this.tiled();
+    const ratio = this.image && tiles === 1 ? this.image.naturalHeight / this.image.naturalWidth : high / wide;
+    Object.assign(this.canvas.style, { aspectRatio: `${1 / ratio}`, maxWidth: `${70 / ratio}vh` });
     const width = Math.round(this.canvas.clientWidth * devicePixelRatio);
     if (!width) return;
     const height = Math.round(width * ratio);
     [this.canvas.width, this.canvas.height] = [width, height];
     const context = this.canvas.getContext("2d");
-    if (this.image) context.drawImage(this.image, 0, 0, width, height);
-    const [w, h] = [width / columns, height / rows];
+    const [w, h] = [width / wide, height / high];
+    for (let tile = 0; this.image && tile < tiles; tile++) {
+      const [x, y] = this.cell(tile * tall * columns), part = this.image.naturalHeight / tiles;
+      context.drawImage(this.image, 0, tile * part, this.image.naturalWidth, part, x * w, y * h, columns * w, tall * h);
+    }
     const { line } = this;
     const solid = { [ZERO]: css("--zero"), [NAN]: css("--nan"), [OUT]: css("--out"), [LEAK]: css("--leak") };
     const strength = this.image ? this.strength / 100 : 1;
     this.tokens.forEach((i, place) => {
-      const [x, y] = [(place % columns) * w, Math.floor(place / columns) * h];
+      const [x, y] = this.cell(place).map((at, across) => at * (across ? h : w));
       const code = line.hidden(i) ? MASKED : line.code[i];
       context.globalAlpha = [MASKED, NAN, OUT, LEAK].includes(code) ? 1 : strength; // invalid weights are opaque
       context.fillStyle = code === MASKED ? hatching(1) : solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, line.attended), state.scale);
@@ -101,7 +117,7 @@ const patches = {
       for (const [color, size] of [[css("--paper"), 2 * thick], [stroke, thick]]) {
         context.strokeStyle = color;
         context.lineWidth = size;
-        context.strokeRect((place % columns) * w + thick / 2, Math.floor(place / columns) * h + thick / 2, w - thick, h - thick);
+        context.strokeRect(this.cell(place)[0] * w + thick / 2, this.cell(place)[1] * h + thick / 2, w - thick, h - thick);
       }
     };
     if (line.of === queryAxis()) for (const pin of [...state.pins, state.query]) ring(pin, css("--accent"), false);

@@ -40,6 +40,7 @@ const strongest = {
     const same = this.line && this.line.p === line.p;
     this.line = line;
     this.order = ranked(line, this.most);
+    this.list.style.height = `${26 * Math.min(8, line.p.length)}px`;
     if (!same) this.lines.scroll(0);
     this.lines.reset(this.order.length + (line.sorted.length > this.order.length ? 1 : 0));
     const what = line.to ? "keys" : "rows";

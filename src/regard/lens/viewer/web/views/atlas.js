@@ -134,6 +134,7 @@ const atlas = {
   describeCells() {
     this.metric.value = state.metric;
     const notes = [METRICS[state.metric].note];
+    if (state.metric === "matrix") notes[0] = `${notes[0].replace(/\.$/, "")}${valuedWords(state.run, { call: 0, head: 0 }, valuedThumbnails(state.run, 0))}.`;
     const counts = this.cells.map(({ call, head }) => metrics.rows(state.metric, call, head)).filter((count) => count !== undefined);
     const [least, most] = [Math.min(...counts), Math.max(...counts)];
     if (counts.length) notes.push(`Here: ${least < most ? `${least.toLocaleString("en")} to ` : ""}${counted(most, "row")}.`); // a mean of few rows says little

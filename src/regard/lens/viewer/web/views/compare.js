@@ -135,7 +135,7 @@ const comparison = {
     $("compare").dataset.mode = state.compare;
     $("compare-legend").hidden = state.compare === "side";
     if (other || changed.has("theme") || changed.has("compare")) this.legend();
-    const wanted = now.now().filter((of) => lookNow(of.n).rows && !tracksNow(of.n, of));
+    const wanted = now.painters.side.map((painter) => painter.colored()).filter((of) => lookNow(of.n).rows && !tracksNow(of.n, of));
     const tracks = wanted.map((of) => tracksOf(of.n, of).then(() => this.plots.forEach((plot) => plot.later())));
     const all = other ? new Set([...changed, "run"]) : changed;
     await Promise.all([...tracks, ...this.plots.map((plot) => plot.draw(all)), moved ? this.row(at) : null]);
@@ -212,7 +212,7 @@ const comparison = {
     const place = { call: state.call, head: state.head, pool: state.pool, level, ...this.plots[0].visible(at, level)[0] };
     const made = this.now.painters.side.map((painter) => painter.codes(place, fold)?.exact ?? "computing …");
     const merged = this.now.plain ? "" : "; tokens that correspond are one row and one key, with the sum of the weights of their keys and the mean of their rows";
-    const shown = `${high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight"}; ${made[0] === made[1] ? made[0] : `first: ${made[0]}; second: ${made[1]}`}; the same view, scale and legend for both runs${merged}`;
+    const shown = `${high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight"}; ${made[0] === made[1] ? made[0] : `first: ${made[0]}; second: ${made[1]}`}; the same view, scale and legend for both runs${merged}${state.compare === "side" ? valuedWords(this.now.names[0], headNow()) : ""}`;
     if ($("compare-level").textContent !== shown) $("compare-level").textContent = shown;
   },
 

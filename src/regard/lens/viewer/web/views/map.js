@@ -50,8 +50,8 @@ const map = {
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
-    const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place)]);
+    const tracks = [...new Set([state.run, this.painter.colored().n])].filter((n) => !tracksNow(n)).map((n) => tracksOf(n).then(() => this.plot.later()));
+    await Promise.all([drawn, ...tracks, (moved || changed.has("hideSpecial")) && this.pinned(place)]);
     this.pointer();
   },
 
@@ -104,7 +104,7 @@ const map = {
     const tile = spot && this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
     const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : isMean(state.head) ? `each cell is the mean of ${countOf(state.run, state.call, state.head).toLocaleString("en")} weights` : "each cell is one weight";
     const without = hiding(state.run) ? `; special tokens are left out and the other weights renormalized${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
-    const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}`;
+    const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}${valuedWords(state.run, headNow())}`;
     if ($("map-level").textContent !== shown) $("map-level").textContent = shown;
     const whole = this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
     this.warn(whole?.alarms);

@@ -55,7 +55,7 @@ const reader = {
     const grid = Boolean(line.of.grid);
     this.keying.hidden = cross || !touching(); // the keys have a text of their own
     $("words").hidden = grid;
-    this.imageBox.hidden = !grid;
+    this.imageBox.hidden = !line.of.patches;
     find.on(line.of);
     this.main.show(line.of, line.to ? "The keys, colored by their weights" : "The rows, colored by their weights");
     if (cross) {
@@ -64,7 +64,7 @@ const reader = {
       this.mainTitle.textContent = line.to ? `keys: ${callNow().keys}` : `rows: ${callNow().queries}`;
     }
     strongest.show(line);
-    await Promise.all([strongest.pair(), grid && patches.show(line)]);
+    await Promise.all([strongest.pair(), line.of.patches && patches.show(line)]);
     if (turn !== this.turn) return;
     this.reveal(cross);
     this.say();
@@ -152,12 +152,14 @@ const reader = {
   hover(node, flow) {
     if (!node) return;
     const i = Number(node.dataset.token);
-    const about = remark(flow.of, i);
+    const expected = expectedOf(flow.of, i);
+    const about = remark(flow.of, i) || (expected ? `expected here: “${clip(expected[0], 40)}” (${percent(expected[1], 2)})` : "");
     this.readout.replaceChildren(quoted(flow.of, i, 58), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${describe(this.line, i)}` : ""}${about && `; ${about}`}`);
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    this.readout.textContent = touching() ? this.taps(one) : one ? "Click a token to see what it attends to." : "Click a row to see what it attends to, or a key to choose it.";
+    const expecting = this.main.expecting ? " Below each token is what the model expected there." : "";
+    this.readout.textContent = (touching() ? this.taps(one) : one ? "Click a token to see what it attends to." : "Click a row to see what it attends to, or a key to choose it.") + expecting;
   },
 
   /** How a touch screen chooses rows and keys. */
