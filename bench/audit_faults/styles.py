@@ -12,7 +12,7 @@ from torch.nn import functional
 
 WIDTH, HEADS, GROUPS, TOKENS, WORDS, LONGEST = 32, 4, 2, 15, 61, 64
 DEPTH = WIDTH // HEADS
-SCALE, MASK, POSITIONS, PADDING = ("scale",), ("mask", "causal"), ("position",), ("pad", "mask", "lengths")
+SCALE, MASK, POSITIONS, PADDING = ("scale",), ("mask", "causal", "diagonal"), ("position",), ("pad", "mask", "lengths")
 CAUSAL = ("gpt", "lit", "complex", "alibi", "lens")
 ALL = (*CAUSAL, "annotated", "vit", "sequence_first")
 OWN_SOFTMAX = ("gpt", "annotated", "complex", "alibi", "lens", "sequence_first")
@@ -29,7 +29,10 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scale twice": (SCALE, ALL),
     "softmax over queries": (("axis", "softmax"), OWN_SOFTMAX),
     "softmax over heads": (("axis", "softmax"), ("annotated", "complex", "lens")),
-    "merged without transpose": (("transpose", "merged", "reshape", "view"), ("gpt", "annotated", "vit", "lit", "complex")),
+    "merged without transpose": (
+        ("transpose", "merged", "reshape", "view"),
+        ("gpt", "annotated", "vit", "lit", "complex"),
+    ),
     "values of the next head": (("head", "values"), ALL),
     "groups tiled": (("repeat", "tile", "group"), ("lit", "complex")),
     "positions not added": (POSITIONS, ("gpt", "annotated", "vit", "lens")),
@@ -46,9 +49,8 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mask sees the next token": (MASK, CAUSAL),
     "mask hides the token itself": (MASK, CAUSAL),
     "mask after the softmax": (MASK, OWN_SOFTMAX),
-    "padding ignored": (PADDING, ("annotated", "alibi", "sequence_first")),
-    "padding of queries": (PADDING, ("annotated", "alibi", "sequence_first")),
-    "padding one short": (PADDING, ("alibi",)),
+    "padding ignored": (PADDING, ("annotated", "sequence_first")),
+    "padding of queries": (PADDING, ("annotated", "sequence_first")),
     "padding inverted": (PADDING, ("annotated", "sequence_first")),
     "norm of queries only": (("norm",), ("vit",)),
     "attention over the batch": (("batch",), ("sequence_first", "vit", "gpt")),
@@ -87,7 +89,12 @@ def host(name: str, fault: str | None = None) -> tuple[Any, dict[str, Any]]:
 
 def _factor(fault: str | None) -> float:
     """What a wrong scale is multiplied with."""
-    wrong = {"scale missing": DEPTH**0.5, "scale of the width": HEADS**-0.5, "scale inverted": DEPTH, "scale twice": DEPTH**-0.5}
+    wrong = {
+        "scale missing": DEPTH**0.5,
+        "scale of the width": HEADS**-0.5,
+        "scale inverted": DEPTH,
+        "scale twice": DEPTH**-0.5,
+    }
     return wrong.get(fault or "", 1.0)
 
 
@@ -95,7 +102,9 @@ def _seen(n: int, fault: str | None, at: int) -> torch.Tensor:
     """Which keys each row attends to, in a causal layer."""
     if fault == "no causal mask" or (fault == "mask of the upper layer missing" and at):
         return torch.ones(n, n, dtype=torch.bool)
-    seen = torch.ones(n, n, dtype=torch.bool).tril({"mask sees the next token": 1, "mask hides the token itself": -1}.get(fault or "", 0))
+    seen = torch.ones(n, n, dtype=torch.bool).tril(
+        {"mask sees the next token": 1, "mask hides the token itself": -1}.get(fault or "", 0)
+    )
     seen[0, 0] = True
     return seen
 
@@ -278,7 +287,9 @@ class Decoder(nn.Module):
         self.W_pos = nn.Parameter(torch.randn(LONGEST, WIDTH)) if places else None
         self.layers = nn.ModuleList(attention(fault, at) for at in range(2))
         self.attention_norms = nn.ModuleList(nn.RMSNorm(WIDTH) for _ in range(2))
-        self.feed_forwards = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, 64), nn.SiLU(), nn.Linear(64, WIDTH)) for _ in range(2))
+        self.feed_forwards = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 64), nn.SiLU(), nn.Linear(64, WIDTH)) for _ in range(2)
+        )
         self.norm, self.output = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
 
     def forward(self, ids, lengths=None):
@@ -368,7 +379,9 @@ class LitAttention(nn.Module):
             k = k if self.fault == "rotary of queries alone" else self.turn(k)
         scale = _factor(self.fault) / math.sqrt(DEPTH)
         seen = _seen(T, self.fault, self.at)
-        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=0.2 * (self.fault == "dropout"), scale=scale)
+        y = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen, dropout_p=0.2 * (self.fault == "dropout"), scale=scale
+        )
         y = y if self.fault == "merged without transpose" else y.transpose(1, 2)
         y = y.reshape(B, T, C)
         return y if self.fault == "output projection skipped" else self.proj(y)
@@ -407,10 +420,8 @@ class AlibiAttention(nn.Module):
         scores = torch.einsum("bihd,bjhd->bhij", q, k) * DEPTH**-0.5 * _factor(self.fault)
         scores = scores if self.fault == "slopes not used" else scores + bias
         seen = _seen(n, self.fault, self.at)[None, None]
-        if self.fault != "padding ignored":
-            real = places[None] < (lengths + (self.fault == "padding one short"))[:, None]
-            own = torch.eye(n, dtype=torch.bool)
-            seen = seen & (real[:, None, :, None] if self.fault == "padding of queries" else real[:, None, None]) | own & seen
+        real = places[None] < lengths[:, None]
+        seen = seen & (real[:, None, None] | torch.eye(n, dtype=torch.bool))
         weights = _weights(scores, seen, self.fault)
         out = torch.einsum("bhij,bjhd->bihd", weights, v).flatten(2)
         return out if self.fault == "output projection skipped" else self.out_proj(out)
@@ -423,7 +434,10 @@ class LensAttention(nn.Module):
         super().__init__()
         self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.randn(HEADS, WIDTH, DEPTH) * WIDTH**-0.5) for _ in range(3))
         self.b_Q, self.b_K, self.b_V = (nn.Parameter(torch.randn(HEADS, DEPTH) * 0.1) for _ in range(3))
-        self.W_O, self.b_O = nn.Parameter(torch.randn(HEADS, DEPTH, WIDTH) * WIDTH**-0.5), nn.Parameter(torch.randn(WIDTH) * 0.1)
+        self.W_O, self.b_O = (
+            nn.Parameter(torch.randn(HEADS, DEPTH, WIDTH) * WIDTH**-0.5),
+            nn.Parameter(torch.randn(WIDTH) * 0.1),
+        )
         self.fault, self.at, self.attn_scale = fault, at, math.sqrt(DEPTH)
 
     def forward(self, x):
