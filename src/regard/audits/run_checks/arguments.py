@@ -25,6 +25,7 @@ ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and 
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")  # of queries
 BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings
 TWICE = "the scale is applied twice, such as 1/D instead of 1/√D"
+SEVERAL = 6  # keys for which a straight line is no accident
 SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 
@@ -123,7 +124,13 @@ def bias(audited: AuditedCall) -> Finding | bool:
 def _slopes(call: Call) -> np.ndarray | None:
     """(H,): by how much each key adds more than the one before it, if that is the same for all earlier keys (ALiBi)."""
     _, Q, K = call.shape
-    if call.given is not None or call.score is None or has_softcap(call.score) or Q != K or not 2 < K * K <= CELLS:
+    if (
+        call.given is not None
+        or call.score is None
+        or has_softcap(call.score)
+        or Q != K
+        or not SEVERAL <= K <= CELLS // K
+    ):
         return None
     added, allowed = call.scores() - call.logits(), call.allowed()
     earlier = allowed & np.tri(K, dtype=bool)
@@ -213,10 +220,9 @@ def scale(audited: AuditedCall) -> Finding | bool:
         # q was scaled before the call, or may have been
         usual = call.q.shape[2] ** -0.5
         right = before is not None and any(math.isclose(effective, each, rel_tol=ROUGH) for each in (known, usual))
-        sources = audited.sources
-        known_factor = sources is not None and sources.q and sources.k
+        q = audited.sources and audited.sources.q
         # Rotary positions may have a factor of their own, as in YaRN.
-        if right or not known_factor or (sources.q.turned and audited.configured):
+        if right or before is None or q is None or (q.turned and audited.configured):
             return right
     return audited.finding(
         "scale",
@@ -285,6 +291,8 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     ):
         return True
     read = alone or audited.scaled_before is not None
+    if effective == 1 and _is_biased(call) and _slopes(call) is None and not alone:
+        read = False  # as in T5, whose learned biases go with a scale of 1
     # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
     missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, calls))
     return audited.finding(

@@ -284,7 +284,9 @@ def _turned(audited: AuditedCall, name: str) -> str | None:
     for words, rotary, step in ways:
         if _equal(part, rotary.rotate(product, step * at)):
             return words
-    return "rotated by other angles than declared: another base, share or position"
+    return (
+        None if audited.of.sources.padded else "rotated by other angles than declared: another base, share or position"
+    )
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -100,7 +100,11 @@ ROLES = {
 
 
 class Sources(Observer):
-    """Finds the sources of every attention call of a model while it runs. calls: by the path of the layer, in order."""
+    """Finds the sources of every attention call of a model while it runs.
+
+    calls: by the path of the layer, in order · ran: the paths of the modules that ran · padded: whether some positions
+    are padding, so that the others may be counted from elsewhere
+    """
 
     def __init__(self, model: torch.nn.Module):
         super().__init__(model)
@@ -108,6 +112,7 @@ class Sources(Observer):
         self.recent: deque[Product] = deque(maxlen=RECENT)
         self.calls: dict[str, list[CallSources]] = defaultdict(list)
         self.ran: set[str] = set()
+        self.padded = False
         self.waiting: tuple[CallSources, torch.Tensor] | None = None
 
     def _entered(self, module, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -291,6 +296,8 @@ def read_sources(subject: Subject) -> Sources:
         subject.call(subject.inputs)
     sources.recent.clear()
     sources.waiting = None
+    given = [(subject.inputs[mask.name], mask.padding) for mask in subject.masks if mask.name in subject.inputs]
+    sources.padded = any(bool((part == padding).any()) for part, padding in given)
     return sources
 
 
@@ -358,6 +365,8 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
         for call in calls
         if call.keys > 1 and call.shape[1] > 1  # the weight of a single key is 1, whatever q and k are
     }
+    every_call = [call for calls in sources.calls.values() for call in calls]
+    made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each is not None}
     positional, keywords = subject.arguments(subject.inputs)
     with torch.compiler.set_stance("force_eager"), raising(), seeded(0), with_gradients(list(every.values())):
         outputs = [part for _, part in floats(subject.model(*positional, **keywords)) if part.requires_grad]
@@ -372,7 +381,7 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
             gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, every_gradient)]
             read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
             for name, weight, gradient in zip(names, weights, gradients) if any(map(torch.any, gradients)) else ():
-                found = _zeros(gradient, shape)
+                found = _zeros(gradient, shape) if not gradient.any() or name in made else None
                 if found is not None and (found[0] or (_role(name), weight.shape) not in read):
                     yield Unread("weight", name, found[0], found[1] or _role(name)), weight, gradient == 0
 
