@@ -96,18 +96,18 @@ def _layout(audited: AuditedCall) -> Iterator[Finding | bool]:
         return
     name, blocks = next(iter(wrong.items()))
     tiled = len(set(blocks)) < len(blocks) and blocks == tuple(sorted(set(blocks))) * (len(blocks) // len(set(blocks)))
-    what = WORDS.get(name, "heads of the output")
+    array = WORDS.get(name, "heads of the output")
     yield audited.finding(
         "projections",
         "fault",
-        f"{what} of the heads are blocks {listed(blocks)} of the product with {_weight(parts, name)}, and others are "
+        f"{array} of the heads are blocks {listed(blocks)} of the product with {_weight(parts, name)}, and others are "
         "in order (threshold: 0)",
-        f"{what} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)"
+        f"{array} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)"
         if tiled
-        else f"{what} are those of other heads: they are in another order than the rest of the call",
+        else f"{array} are those of other heads: they are in another order than the rest of the call",
         "query head h uses key/value head h // (H / G): repeat_interleave"
         if tiled
-        else f"split, roll and merge {what} in the order of the queries",
+        else f"split, roll and merge {array} in the order of the queries",
         numbers={"blocks": list(blocks), "array": name},
     )
 

@@ -141,7 +141,8 @@ class Sources(Observer):
             self.calls[call.layer].append(CallSources((), 0, None, None, None))
             self.waiting = None
             return
-        sources = CallSources(tuple(q.shape), k.shape[1], *(source_of(part, self.recent) for part in (q, k, v)))
+        of_q, of_k, of_v = (source_of(part, self.recent) for part in (q, k, v))
+        sources = CallSources(tuple(q.shape), k.shape[1], of_q, of_k, of_v)
         self.calls[call.layer].append(sources)
         self.waiting = None if out is None else (sources, out)
 
