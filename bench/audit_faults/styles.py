@@ -58,9 +58,10 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "softmax in 16 bit": (("16", "bit", "precision", "round"), ("gpt", "complex", "lens")),
     "no softmax": (("softmax", "weights"), OWN_SOFTMAX),
 }
-HELD_BACK = list(FAULTS)[2::3]
-HOSTS = ["gpt", "annotated", "vit", "complex", "alibi"]
-HOSTS_HELD_BACK = ["lit", "lens", "sequence_first"]
+# Nothing is held back any more. All were written before the checks were changed for them: then 75 of 147 were found.
+HELD_BACK: list[str] = []
+HOSTS = ["gpt", "annotated", "vit", "complex", "alibi", "lit", "lens", "sequence_first"]
+HOSTS_HELD_BACK: list[str] = []
 
 
 def fits(fault: str, host: str) -> bool:

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import regard as rg
+from bench.audit_faults import styles
+from bench.audit_faults.__main__ import judged_in
 from regard.lens.look import look
 from tests.audits.small_audits import ByHand, audited, healthy
 from tests.support.runs import alarms, checks, sdpa
@@ -49,6 +51,24 @@ def test_modules_written_by_hand(name):
     found = alarms(checks(look(module, inputs=X), module))
 
     assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
+
+
+FAULTS = [fault for fault in styles.FAULTS if fault != "no softmax"]  # attention without one may be intended
+
+
+@pytest.mark.parametrize("place", range(len(FAULTS)))
+def test_faults_of_whole_models(place):
+    """The first finding of an audit names the fault, in one of the styles that can have it."""
+    fault = FAULTS[place]
+    every = [style for style in styles.HOSTS if styles.fits(fault, style)]
+
+    assert judged_in(styles, every[place % len(every)], fault) == "cause"
+
+
+@pytest.mark.parametrize("style", styles.HOSTS)
+def test_whole_models_are_silent(style):
+    """In each of the styles, with learned, sinusoidal, rotary and linear positions."""
+    assert judged_in(styles, style, None) == "silent"
 
 
 @pytest.mark.parametrize("shown", [False, True], ids=["SDPA", "weights are returned"])

@@ -32,10 +32,9 @@ OTHER = re.compile(r"rel|bias|bucket|_ids$|conv|time|sampl|integer|quant")  # in
 
 
 class Product(NamedTuple):
-    """weights: the names of those that made it, without numbers of rows · x: what was multiplied · y: the result"""
+    """weight: the name of the one that made it · y: the result"""
 
     weight: str
-    x: torch.Tensor
     y: torch.Tensor
 
 
@@ -131,7 +130,7 @@ class Sources(Observer):
             return
         if self.waiting is not None and self.waiting[0].merged is None:
             self.waiting[0].merged = merged(x.detach(), self.waiting[1])
-        self.recent.append(Product(weight, x, out.detach().clone()))
+        self.recent.append(Product(weight, out.detach().clone()))
 
     def called(self, call: ObservedCall) -> None:
         """Finds the sources of a call."""
