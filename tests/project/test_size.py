@@ -10,7 +10,7 @@ BUDGET = {
         "lens": 83_840,  # what_if and effects (interventions/), which runs keep; contributions … (residual/)
         "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 7_070,  # the functions of flash-attn and xformers, what their own suites use
-        "observe": 14_010,  # of torch before; what changes calls, and observers inside observers
+        "observe": 14_051,  # of torch before; what changes calls; einsum with the values first (handwritten.py)
         "learn": 34_030,
         "parallel": 31_970,  # as common: torch is not used until its import has ended
         "laws": 32_850,  # of conformance before; the base of findings (finding.py), which audits and conformance share
