@@ -25,7 +25,7 @@ ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and 
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")  # of queries
 BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings
 TWICE = "the scale is applied twice, such as 1/D instead of 1/√D"
-SEVERAL = 6  # keys for which a straight line is no accident
+SEVERAL = 6  # keys, with fewer of which any bias is a straight line
 SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 

@@ -20,7 +20,7 @@ from ...observe.observer import Observer
 from ..subject import Outputs, Raised, Subject, floats, raising, seeded
 from .audited_run import ORDERED, SPLIT
 
-RECENT = 16  # products before a call among which q, k and v are looked for
+RECENT = 16  # products before a call among which the sources of q, k and v are
 FEWEST = 4  # rows for which equal lengths mean anything
 WIDEST = 1 << 16  # columns of such a product
 KEPT = 1 << 22  # numbers of a call's product that are kept
