@@ -124,7 +124,7 @@ class Sources(Observer):
             return
         given = [part for part in tensors_in((*args, *kwargs.values())) if _is_float(part)]
         named = [self.owners.get(_memory(part)) for part in given]
-        weight = next((name for name in named if name), None)
+        weight = max(((part.numel(), name) for part, name in zip(given, named) if name), default=(0, None))[1]
         x = next((part for part, name in zip(given, named) if name is None and part.ndim > 1), None)
         if weight is None or x is None:
             return
