@@ -14,7 +14,7 @@ BUDGET = {
         "learn": 34_030,
         "parallel": 31_970,  # as common: torch is not used until its import has ended
         "laws": 32_850,  # of conformance before; the base of findings (finding.py), which audits and conformance share
-        "audits": 39_900,  # where q, k, v come from, weights never read (sources.py, projections.py); causes of caches
+        "audits": 39_940,  # where q, k, v come from, weights never read (sources.py, projections.py); causes of caches
         "language": 37_830,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
         "ledger": 26_730,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_790,
