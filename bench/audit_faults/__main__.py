@@ -16,10 +16,10 @@ import torch
 
 from regard.audits import audit
 
-from . import decoders, of_transformers, written
+from . import decoders, of_transformers, styles, written
 
 CHECKS = ["finite", "determinism", "future-leak", "batch-dependence", "cache", "position-offset"]
-HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written}
+HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written, "styles": styles}
 
 
 def judged(where: tuple[str, str, str], fault: str | None) -> str:
@@ -38,7 +38,8 @@ def _alarms(source: Any, where: Any, fault: str | None, checks: list[str] | None
         return [each for each in audit(model, **arguments, checks=checks).findings if each.severity != "note"]
 
 
-def _judged(source: Any, where: Any, fault: str | None) -> str:
+def judged_in(source: Any, where: Any, fault: str | None) -> str:
+    """What an audit makes of a fault in a host, or of the healthy host."""
     return judged(where, fault) if source is decoders else _named(source, _alarms(source, where, fault), fault)
 
 
@@ -74,10 +75,10 @@ def main() -> None:
         for name, places, faults in list(_groups(hosts))[: 1 if chosen.built else 4]:
             results = Counter()
             for where in places:
-                results["alarms"] += _judged(hosts, where, None) != "silent"
+                results["alarms"] += judged_in(hosts, where, None) != "silent"
                 for fault in faults:
                     if hosts.fits(fault, where):
-                        result = _judged(hosts, where, fault)
+                        result = judged_in(hosts, where, fault)
                         results[result] += 1
                         if result != "cause" and name == "built with":
                             print(f"{fault} in {where}: {result}", flush=True)

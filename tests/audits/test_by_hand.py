@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import regard as rg
+from bench.audit_faults import styles
+from bench.audit_faults.__main__ import judged_in
 from regard.lens.look import look
 from tests.audits.small_audits import ByHand, audited, healthy
 from tests.support.runs import alarms, checks, sdpa
@@ -25,17 +27,10 @@ BY_HAND = {
         None,
     ),
     "q and k normed with weights": (lambda q, k, v: sdpa(weighted(q), weighted(k), v, scale=1.0), None),
-    "scaled before and by the call": (lambda q, k, v: sdpa(q / 4, k, v), ("scale", "warning")),
-    "no scale": (functools.partial(sdpa, scale=1.0), ("scale", "fault")),
     "top left": (lambda q, k, v: sdpa(q[:, :, -3:], k, v, is_causal=True), ("alignment", "fault")),
     "booleans added": (
         lambda q, k, v: torch.softmax(q @ k.mT / 4 + torch.ones(12, 12).tril().bool(), -1) @ v,
         ("mask", "fault"),
-    ),
-    "along the queries": (lambda q, k, v: torch.softmax(q @ k.mT / 4, -2) @ v, ("weights", "fault")),
-    "dropout left on": (
-        lambda q, k, v: torch.dropout(torch.softmax(q @ k.mT / 4, -1), 0.3, True) @ v,
-        ("weights", "fault"),
     ),
 }
 
@@ -51,6 +46,21 @@ def test_modules_written_by_hand(name):
     assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
 
 
+# Attention without a softmax may be intended.
+@pytest.mark.parametrize("fault", sorted(styles.FAULTS.keys() - {"no softmax"}))
+def test_faults_of_whole_models(fault):
+    """The first finding of an audit names the fault, in one of the styles that can have it."""
+    every = [style for style in styles.HOSTS if styles.fits(fault, style)]
+
+    assert judged_in(styles, every[len(fault) % len(every)], fault) == "cause"
+
+
+@pytest.mark.parametrize("style", styles.HOSTS)
+def test_whole_models_are_silent(style):
+    """In each of the styles, with learned, sinusoidal, rotary and linear positions."""
+    assert judged_in(styles, style, None) == "silent"
+
+
 @pytest.mark.parametrize("shown", [False, True], ids=["SDPA", "weights are returned"])
 def test_the_attention_of_torch_is_silent(shown):
     """torch.nn.MultiheadAttention, which scales q itself where it returns weights, is healthy."""
@@ -61,14 +71,14 @@ def test_the_attention_of_torch_is_silent(shown):
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_a_softmax_of_few_bits_is_named(kind):
-    """Weights that are rounded to 16 bits in a module of 32 are a note that says so, not a fault with another cause."""
+    """Weights that are rounded to 16 bits in a module of 32 are a warning that says so, not another fault."""
     dtype = getattr(torch, kind)
     module = ByHand(lambda q, k, v: torch.softmax((q @ k.mT / 4).to(dtype), -1).float() @ v)
 
     found = audited(module, torch.randn(1, 200, 32), None, ["weights", "output", "softmax"])
 
-    healthy(found)
-    assert [(each.check, kind in each.cause) for each in found.findings] == [("weights", True)], str(found)
+    named = [(each.check, each.severity, kind in each.cause) for each in found.findings]
+    assert named == [("weights", "warning", True)], str(found)
 
 
 def test_values_of_large_calls_are_kept(monkeypatch):

@@ -19,7 +19,6 @@ from ..lens.look import look
 from ..lens.storage.reader import is_run
 from .checks import ModelCheck, RunCheck, names, selected
 from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped, found
-from .run_checks.arguments import observed
 from .run_checks.audited_run import AuditedRun
 from .subject import BY_CALLER, Raised, Subject
 
@@ -270,18 +269,29 @@ def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Resu
         return
     positional, keywords = subject.arguments(subject.inputs)
     try:
-        with observed(subject.model) as products:
-            try:
-                run = look(subject.model, inputs=positional or keywords, values=True)
-            except Refused:  # too large with values: the checks that need none still apply
-                run = look(subject.model, inputs=positional or keywords, values=False)
+        try:
+            run = look(subject.model, inputs=positional or keywords, values=True)
+        except Refused:  # too large with values: the checks that need none still apply
+            run = look(subject.model, inputs=positional or keywords, values=False)
     except Refused as refused:
         yield from (Skipped(check.name, f"nothing was recorded: {refused.reasons[0].what}") for check in checks)
         return
     if subject.causal and subject.causal_source == BY_CALLER:
         run = replace(run, calls=tuple(_with_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
-    yield from _run_results(AuditedRun(run, module, products), checks)
+    sources, without = (None, []) if module is None else _sources(subject)
+    yield from _run_results(AuditedRun(run, module, sources, without), checks)
+
+
+def _sources(subject: Subject) -> tuple[Any, list[Any]]:
+    """Where the calls of a module come from, and which weights no output depends on; nothing where it cannot run so."""
+    from .run_checks.sources import read_sources, unread
+
+    try:
+        sources = read_sources(subject)
+        return sources, [*unread(subject, sources)]
+    except Raised:
+        return None, []
 
 
 def _run_results(run: AuditedRun, checks: list[RunCheck]) -> Iterator[Result]:
@@ -296,5 +306,6 @@ def _with_causal(subject: Subject, call: Call) -> Call:
     if call.queries != call.keys or call.shape[1:] != (subject.length, subject.length) or subject.sequence is None:
         return call
     main = subject.inputs[subject.sequence]
-    others = [part for part in subject.inputs.values() if part is not main and part.shape == main.shape]
+    content = [part for name, part in subject.inputs.items() if name not in subject.padding_values]
+    others = [part for part in content if part is not main and part.shape == main.shape]
     return call if others else replace(call, notes={"causal": True, **call.notes})

@@ -10,10 +10,11 @@ from typing import Any
 from .finding import Finding, Result
 from .model_checks.cache import cache, position_offset
 from .model_checks.runs import batch_dependence, determinism, finite, future_leak, padding_leak, training
-from .run_checks.arguments import alignment, bias, groups, mask, positions, scale, sinks, softcap
+from .run_checks.arguments import alignment, bias, groups, mask, scale, sinks, softcap
 from .run_checks.audited_run import AuditedCall, AuditedRun, concluded
 from .run_checks.numbers import PATTERNS, empty_rows, notes, numbers, overflow
 from .run_checks.outputs import Compare, arrived, implementation, implementation_difference, output, rule, weights
+from .run_checks.projections import positions, projections
 from .subject import Subject
 
 SOUND = ("finite", "determinism")  # without these no two runs can be compared
@@ -75,12 +76,8 @@ CHECKS: list[ModelCheck | RunCheck] = [
     rule_check("bias", bias),
     rule_check("sinks", sinks),
     rule_check("softmax"),
-    call_check(
-        "positions",
-        positions,
-        "q and k of {} are rotated as the configuration says",
-        "no layer declares rotary positions, or what it rotates is not the product of one module",
-    ),
+    RunCheck("projections", projections),
+    RunCheck("positions", positions),
     RunCheck("output", output),
     RunCheck("numbers", numbers),
     RunCheck("overflow", overflow),

@@ -247,20 +247,30 @@ class Subject:
         takes = parameters_of(self.model).items()
         return frozenset(name for name, each in takes if each.default is each.empty and each.kind < each.VAR_KEYWORD)
 
+    @functools.cached_property
+    def needs_mask(self) -> bool:
+        """Whether the model does not run without its padding mask."""
+        if self.mask is None or self.mask.name in self.required:
+            return self.mask is not None
+        try:
+            self.call({name: part for name, part in self.inputs.items() if name != self.padding.name})
+        except Raised:
+            return True
+        return False
+
     def without_mask(self) -> dict[str, Any]:
-        """The inputs without the padding mask; where the model requires one, it marks every position as real."""
+        """The inputs without the padding mask; where the model needs one, it marks every position as real."""
         made = dict(self.inputs)
         if self.mask is not None and self.mask.name in made:
             given = made.pop(self.mask.name)
-            if self.mask.name in self.required:
+            if self.needs_mask:
                 made[self.mask.name] = self._all_real().to(given.dtype)
         return made
 
     @property
     def unmasked(self) -> dict[str, dict[str, Any]]:
         """The inputs without the padding mask, by what they are in words."""
-        required = self.mask is not None and self.mask.name in self.required
-        return {"with a mask of real tokens" if required else "without a mask": self.without_mask()}
+        return {"with a mask of real tokens" if self.needs_mask else "without a mask": self.without_mask()}
 
     @functools.cached_property
     def of_sequence(self) -> frozenset[str]:

@@ -58,6 +58,8 @@ class Products:
         if not isinstance(out, torch.Tensor):
             return None
         factors = _factors(name, args, kwargs)
+        if name == "einsum" and (swapped := _summed(args, -1)) and swapped.source in self.trails:
+            factors = swapped  # the values are written before the weights
         if factors is not None:
             source, left, right, order = factors
             trail = self.trails.get(source)
@@ -147,13 +149,15 @@ def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> Factors | None:
     return Factors(found[0], found[0], found[1], None) if len(found) > 1 else None
 
 
-def _summed(args: tuple) -> Factors | None:
-    """The factors of an einsum that is a batch of matrix products, such as "bqhd,bkhd->bhqk"; None otherwise."""
-    given = tensors_in(args[1:])
+def _summed(args: tuple, step: int = 1) -> Factors | None:
+    """The factors of an einsum that is a batch of matrix products, such as "bqhd,bkhd->bhqk", in their order, or for
+    step -1 exchanged; None otherwise.
+    """
+    given = tensors_in(args[1:])[::step]
     if len(given) != 2 or not isinstance(args[0], str) or "." in args[0] or "->" not in args[0]:
         return None
     ins, _, out = args[0].replace(" ", "").partition("->")
-    left, right = ins.split(",")
+    left, right = ins.split(",")[::step]
     inner = [axis for axis in left if axis in right and axis not in out]
     rows = [axis for axis in left if axis not in right]
     columns = [axis for axis in right if axis not in left]

@@ -1,15 +1,11 @@
-"""The checks scale, mask, alignment, groups, softcap, sinks, bias and positions: what a layer declares against the
-arguments of its call.
-"""
+"""The checks scale, mask, alignment, groups, softcap, sinks and bias: arguments of calls and what layers declare."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -17,17 +13,19 @@ from ...common.module_settings import path_pattern, setting, settings_of
 from ...common.text.units import counted
 from ...language.added_masks import hides
 from ...language.expr import Var, walk
+from ...language.scores import alibi_slopes
 from ...language.scores import softcap as softcap_score
 from ...laws.mistakes.scores import has_softcap
 from ...lens import Call
 from ..finding import SEVERITIES, Finding
-from .audited_run import AuditedCall, built_scale, matches, rows_to_read, scaled_before
+from .audited_run import AuditedCall, built_scale, matches, over_heads, roundoff, rows_to_read
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")  # of queries
 BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings
 TWICE = "the scale is applied twice, such as 1/D instead of 1/√D"
+SEVERAL = 6  # keys, with fewer of which any bias is a straight line
 SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 
@@ -96,8 +94,12 @@ def sinks(audited: AuditedCall) -> Finding | bool:
 
 
 def bias(audited: AuditedCall) -> Finding | bool:
-    """A position bias that is added to the scores of all other layers of the same type, but not of this one."""
+    """A position bias that is added to the scores of all other layers of the same type, but not of this one; and slopes
+    of ALiBi that are not those of their heads.
+    """
     call = audited.call
+    if (slopes := _slopes(call)) is not None:
+        return _judged_slopes(audited, slopes)
     alike = [
         other
         for other in audited.of.run.calls
@@ -117,6 +119,50 @@ def bias(audited: AuditedCall) -> Finding | bool:
         "the position bias is not passed to this layer",
         "pass the position bias of the first layer to all layers",
     )
+
+
+def _slopes(call: Call) -> np.ndarray | None:
+    """(H,): by how much each key adds more than the one before it, if that is the same for all earlier keys (ALiBi)."""
+    _, Q, K = call.shape
+    if (
+        call.given is not None
+        or call.score is None
+        or has_softcap(call.score)
+        or Q != K
+        or not SEVERAL <= K <= CELLS // K
+    ):
+        return None
+    added, allowed = call.scores() - call.logits(), call.allowed()
+    earlier = allowed & np.tri(K, dtype=bool)
+    both = earlier[..., 1:] & earlier[..., :-1]
+    steps = np.where(both, added[..., 1:] - added[..., :-1], np.nan)
+    if not both.any((1, 2)).all():
+        return None
+    slopes = np.nanmedian(steps, (1, 2))
+    near = CLOSE * np.abs(slopes) + ROUGH * roundoff(call) * np.abs(added[earlier]).max()
+    linear = (slopes != 0).all() and (np.abs(np.nan_to_num(steps - slopes[:, None, None])) <= near[:, None, None]).all()
+    return slopes if linear else None
+
+
+def _judged_slopes(audited: AuditedCall, slopes: np.ndarray) -> Finding | bool:
+    """Slopes that favor far keys, are the same for all heads, or are not those of the architecture."""
+    usual = alibi_slopes(len(slopes))
+    known = setting(setting(audited.layer, "config") or audited.layer, "model_type") in ("bloom", "mpt")
+    severity = "fault"
+    if (slopes < 0).any():
+        cause, fix = "the slopes have the wrong sign: scores grow with the distance", "subtract slope · (query − key)"
+    elif len(slopes) > 1 and np.ptp(slopes) <= CLOSE * slopes.max():
+        severity, cause = "warning", "the slopes of all heads are the same"
+        fix = "give each head its own: regard.alibi_slopes(H)"
+    elif known and not np.allclose(slopes, usual, rtol=CLOSE):
+        alike = np.allclose(np.sort(slopes), np.sort(usual), rtol=CLOSE)
+        cause = "the slopes are those of other heads" if alike else "the slopes are not those of the architecture"
+        fix = "use regard.alibi_slopes(H), in this order"
+    else:
+        return True
+    shown, right = (", ".join(f"{slope:.4g}" for slope in part[:4]) for part in (slopes, usual))
+    measured = f"each key adds more than the one before it by {shown}, by head; ALiBi has {right} (threshold: {CLOSE})"
+    return audited.finding("bias", severity, measured, cause, fix, numbers={"slopes": slopes.tolist()})
 
 
 def _carries_scores(calls: Sequence[Call]) -> bool:
@@ -154,9 +200,9 @@ def _missing(audited: AuditedCall, right: Call, *, name: str, what: str, fix: st
 def scale(audited: AuditedCall) -> Finding | bool:
     """The effective scale of q·k, against the declared one and against common mistakes."""
     call = audited.call
-    if call.q is None:
+    if call.q is None or "unread" in call.notes:
         return False
-    before = scaled_before(call)
+    before = audited.scaled_before
     plain = before is not None and math.isclose(before, 1, rel_tol=ROUGH)
     effective = call.scale if plain or before is None else call.scale * before
     known = _declared_factor(audited, effective)
@@ -172,7 +218,12 @@ def scale(audited: AuditedCall) -> Finding | bool:
             return True
     elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
         # q was scaled before the call, or may have been
-        return before is not None and math.isclose(effective, known, rel_tol=ROUGH)
+        usual = call.q.shape[2] ** -0.5
+        right = before is not None and any(math.isclose(effective, each, rel_tol=ROUGH) for each in (known, usual))
+        q = audited.sources and audited.sources.q
+        # Rotary positions may have a factor of their own, as in YaRN.
+        if right or before is None or q is None or (q.turned and audited.configured):
+            return right
     return audited.finding(
         "scale",
         "fault",
@@ -239,7 +290,9 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
         or (_normalized(call.q) and _normalized(call.k))
     ):
         return True
-    read = alone or scaled_before(call) is not None
+    read = alone or audited.scaled_before is not None
+    if effective == 1 and _is_biased(call) and _slopes(call) is None and not alone:
+        read = False  # as in T5, whose learned biases go with a scale of 1
     # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
     missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, calls))
     return audited.finding(
@@ -312,7 +365,7 @@ def mask(audited: AuditedCall) -> Finding | bool:
     call, known = audited.call, audited.declared
     _, Q, K = call.shape
     added = _added_booleans(audited)
-    if added is not None or not known.causal or 0 in (Q, K):
+    if added is not None or not known.causal or 0 in (Q, K) or over_heads(call):
         return False if added is None else added
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
     apart = by_head or call.given is not None
@@ -440,126 +493,3 @@ def alignment(audited: AuditedCall) -> Finding | bool:
         f"row 0 has position {K - Q}: shift the diagonal by that",
         numbers={"rows": Q, "keys": K},
     )
-
-
-TURNED = 2e-3  # relative to the largest number of a row: rounding in 16 bits, and angles in float32
-RIGHT, NOT = "rotated as declared", "not rotated"
-
-# The model types all of whose layers are rotated alike, in pairs of the components 2i and 2i + 1, or i and i + d/2.
-NEIGHBORS = ["cohere", "glm", "glm4", "helium", "ernie4_5"]
-HALVES = [
-    "llama",
-    "mistral",
-    "ministral",
-    "mixtral",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "gemma",
-    "gemma2",
-    "phi",
-    "phi3",
-    "stablelm",
-    "starcoder2",
-    "olmo",
-    "olmo2",
-    "olmoe",
-    "granite",
-    "granitemoe",
-    "gpt_neox",
-    "gpt_oss",
-    "persimmon",
-    "nemotron",
-    "arcee",
-    "apertus",
-    "seed_oss",
-    "glm4_moe",
-]
-
-
-@contextlib.contextmanager
-def observed(model: Any) -> Iterator[dict[str, Any]]:
-    """What the modules with weights return inside, by name."""
-    returned: dict[str, Any] = {}
-    hooks = [
-        module.register_forward_hook(lambda *call, name=name: returned.update({name: call[-1]}))
-        for name, module in getattr(model, "named_modules", list)()
-        if module._parameters
-    ]
-    try:
-        yield returned
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def positions(audited: AuditedCall) -> Iterator[Finding | bool]:
-    """Queries and keys are rotated as the configuration of the layer says, and as in other layers."""
-    q, k = (_turned(audited, part) for part in (audited.call.q, audited.call.k))
-    if q is None or k is None:
-        return
-    if q != k:
-        still, others = ("keys", "queries") if k == NOT else ("queries", "keys")
-        cause = f"{still} are not rotated, although {others} are" if NOT in (q, k) else "they are not rotated alike"
-    elif q == NOT and any(_turned(other, other.call.q) == RIGHT for other in audited.of.calls):
-        cause = "queries and keys of this layer are not rotated, although those of other layers are"
-    elif q in (RIGHT, NOT):
-        yield q == RIGHT
-        return
-    else:
-        cause = f"queries and keys are {q}"
-    yield audited.finding(
-        "positions",
-        "fault",
-        f"next to the products of their modules q is {q} and k is {k} (threshold: a relative difference of {TURNED:g})",
-        cause,
-        "rotate queries and keys by their positions in each layer, with the base, pairs and share of the configuration",
-    )
-
-
-def _turned(audited: AuditedCall, part: np.ndarray | None) -> str | None:
-    """How the queries or keys of a call are rotated, in words; None where that is unknown."""
-    config = setting(audited.layer, "config")
-    kind = setting(config, "model_type")
-    if part is None or kind not in NEIGHBORS + HALVES or (product := _product(audited, np.asarray(part))) is None:
-        return None
-    import torch
-
-    from ...torch.positions import Rotary
-
-    pair, at = kind in NEIGHBORS, torch.arange(part.shape[1])
-    right, other = (Rotary.from_config(config, interleaved=each) for each in (pair, not pair))
-    ways = (
-        (RIGHT, right, 1),
-        (NOT, right, 0),
-        ("rotated backwards, in the wrong direction", right, -1),
-        ("rotated in the wrong pairs of components", other, 1),
-    )
-    for words, rotary, step in ways:
-        if _equal(part, rotary.rotate(product, step * at)):
-            return words
-    sizes = (np.linalg.norm(each, axis=-1) for each in (part, product))  # which a rotation does not change
-    return "rotated by other angles than declared: another base, share or position" if _equal(*sizes) else None
-
-
-def _product(audited: AuditedCall, part: np.ndarray) -> Any:
-    """The product (heads, positions, depth) that a part of a call is made of: of the same layer, with the same first
-    row, which is at position 0.
-    """
-    _, n, D = part.shape
-    for name, out in reversed((audited.of.products or {}).items()):
-        if name.startswith(f"{audited.call.name}.") and getattr(out, "ndim", 0) > 2 and not out[0].numel() % (n * D):
-            rows = out[0].transpose(0, 1) if out.ndim > 3 and out.shape[1] != n else out[0]
-            columns = rows.detach().float().cpu().reshape(n, -1, D).transpose(0, 1)
-            at = [next((i for i, one in enumerate(columns) if _equal(head[:1], one[:1])), -1) for head in part]
-            if min(at) >= 0:
-                return columns[at]
-    return None
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two arrays (…, D) are equal up to one factor and rounding."""
-    a, b = (np.asarray(each, np.float64) for each in (one, other))
-    factor = float(np.vdot(b, a) / (np.vdot(b, b) + 1e-300))
-    return factor > 0 and bool((np.abs(a - factor * b) <= TURNED * np.abs(a).max(-1, keepdims=True)).all())

@@ -26,12 +26,16 @@ from ...laws.observed import Observed
 from ...lens import Call, Run
 from ..finding import Finding, Passed, Result, Skipped, found, listed
 
+ORDERED, SPLIT = "in order", "by a view without a transpose"  # how the columns of a product become heads
+
 
 class AuditedRun:
-    """A recorded run, with the model that was recorded and the products of its modules, where they are available."""
+    """A recorded run; where they are available with the model that was recorded, the sources of its calls, and the
+    weights that no output depends on.
+    """
 
-    def __init__(self, run: Run, module: Any = None, products: Any = None):
-        self.run, self.module, self.products = run, module, products
+    def __init__(self, run: Run, module: Any = None, sources: Any = None, unread: Sequence[Any] = ()):
+        self.run, self.module, self.sources, self.unread = run, module, sources, unread
         self.calls = [AuditedCall(self, number, call) for number, call in enumerate(run.calls)]
 
 
@@ -53,6 +57,26 @@ class AuditedCall:
             return module.get_submodule(name)
         except AttributeError:  # a run names the root module by its class
             return module if name == type(module).__name__ else None
+
+    @cached_property
+    def sources(self) -> Any:
+        """Where q, k and v come from; None where that is unknown."""
+        calls = [] if self.of.sources is None else self.of.sources.calls.get(self.call.name, [])
+        before = sum(other.name == self.call.name for other in self.of.run.calls[: self.number])
+        found = calls[before] if before < len(calls) else None
+        fits = found is not None and self.call.q is not None and found.shape == self.call.q.shape
+        return found if fits else None
+
+    @cached_property
+    def scaled_before(self) -> float | None:
+        """The scale applied to q·k before the call: how many times as long q and k are as the products that the model
+        computed before; None where it is unknown.
+        """
+        found = self.call.notes.get("scaled_before")
+        known = self.sources is not None and self.sources.q is not None and self.sources.k is not None
+        if known and self.call.score is None:  # else a factor may come after what is added to q·k
+            return self.sources.q.factor * self.sources.k.factor
+        return float(found) if isinstance(found, float) else None
 
     @cached_property
     def declared(self) -> LayerSettings:
@@ -120,19 +144,12 @@ def concluded(check: str, answers: Iterable[Finding | bool], measured: str, reas
         yield Passed(check, measured.format(counted(read, "call"))) if read else Skipped(check, reason)
 
 
-def scaled_before(call: Call) -> float | None:
-    """The scale applied to q·k before the call: the ratio of the lengths of q and k to those of the products that the
-    model computed before; None where it is unknown."""
-    found = call.notes.get("scaled_before")
-    return float(found) if isinstance(found, float) else None
-
-
 def built_scale(layer) -> float | None:
     """The scale that a layer of transformers has when its class builds it from its configuration; None if unknown."""
-    config = setting(layer, "config")
-    given = {"config": config, "layer_idx": setting(layer, "layer_idx")}
-    needed = inspect.signature(type(layer)).parameters.values() if config is not None else ()
-    if not needed or any(each.default is each.empty and each.name not in given for each in needed):
+    given = {name: setting(layer, name) for name in ("config", "layer_idx") if setting(layer, name) is not None}
+    needed = inspect.signature(type(layer)).parameters.values() if "config" in given else ()
+    others = [each.default for each in needed if each.name not in given]
+    if not needed or any(part is inspect.Parameter.empty or type(part) is int for part in others):  # a size
         return None
     import torch  # the layer is one of torch
 
@@ -275,6 +292,15 @@ def rows_to_read(call: Call) -> np.ndarray:
     count = min(Q, max(FIRST_ROWS, ELEMENTS // max(1, H * K)))
     spread = np.linspace(0, Q - 1, max(1, count)).round().astype(int) if Q else np.zeros(0, int)
     return spread if count == Q else np.unique(np.concatenate([np.arange(min(FIRST_ROWS, Q)), spread]))
+
+
+def over_heads(call: Call) -> bool:
+    """Whether recorded weights sum to 1 over the heads instead of the keys."""
+    if call.given is None or call.shape[0] < 2:
+        return False
+    weights = np.nan_to_num(call.weights(rows_to_read(call)))
+    near = 16 * roundoff(call)
+    return bool((np.abs(weights.sum(0) - 1) <= near).all() and not (np.abs(weights.sum(-1) - 1) <= near).all())
 
 
 def roundoff(call: Call) -> float:

@@ -18,7 +18,7 @@ from ...common.module_settings import path_pattern
 from ...common.text.units import counted
 from ..finding import Difference, Finding, NotApplicable, Passed, Result, difference, found, listed, passed
 from ..subject import ADDED, Raised, Subject
-from .audited_run import REPORTED, AuditedCall, AuditedRun, concluded, roundoff, rows_to_read, unit
+from .audited_run import REPORTED, AuditedCall, AuditedRun, concluded, over_heads, roundoff, rows_to_read, unit
 
 # Compares an argument with what the layer declares: a finding, or whether they could be compared.
 Compare = Callable[[AuditedCall], Finding | bool]
@@ -156,6 +156,13 @@ def _faults(audited: AuditedCall, rows: np.ndarray) -> Iterator[Fault]:
     bound = u * steps
     complete = allowed.any(-1) & np.isfinite(call.weights(rows)).all(-1)
     yield Fault(
+        "weights that sum to 1 over the heads",
+        np.full(complete.shape, float(over_heads(call))),
+        bound,
+        "the softmax is taken over the axis of the heads",
+        "take it over the keys, softmax(-1)",
+    )
+    yield Fault(
         "weight on masked keys",
         np.where(complete, np.where(allowed, 0, np.abs(given)).sum(-1), 0),
         bound,
@@ -198,7 +205,7 @@ def _faults(audited: AuditedCall, rows: np.ndarray) -> Iterator[Fault]:
         roundoff(call) * steps,
         f"every weight is representable in {dtype}: the softmax was computed in it, or rounded to it",
         "compute the softmax in float32",
-        "note",
+        "warning" if coarse > unit(call.notes.get("dtype", "float16")) else "note",
     )
 
 

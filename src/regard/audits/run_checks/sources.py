@@ -1,0 +1,454 @@
+"""Where q, k and v of each attention call come from, and where its output goes: products with the layer's weights, read
+while the model runs. The weights and tables that no output depends on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from ...observe.handwritten import tensors_in
+from ...observe.observed_call import HF, ObservedCall
+from ...observe.observer import Observer
+from ..subject import Outputs, Raised, Subject, floats, raising, seeded
+from .audited_run import ORDERED, SPLIT
+
+RECENT = 16  # products before a call among which the sources of q, k and v are
+FEWEST = 4  # rows for which equal lengths mean anything
+WIDEST = 1 << 16  # columns of such a product
+KEPT = 1 << 22  # numbers of a call's product that are kept
+TRIED = 64  # weights that are changed to see whether an output depends on them
+ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|enc|$)|embed_pos")
+TURNS = re.compile(r"inv_freq|freqs|rotary|rope|(^|[._])(cos|sin)(_|$)")
+SLOPES = re.compile(r"slope|alibi")
+OTHER = re.compile(r"rel|bias|bucket|_ids$|conv|time|sampl|integer|quant")  # in names of tables that are none of these
+
+
+class Product(NamedTuple):
+    """weight: the name of the one that made it · y: the result"""
+
+    weight: str
+    y: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The product that the heads of q, k or v are made of.
+
+    weight: its name · split: how it became heads, `ORDERED` or `SPLIT` · blocks: for each head, which of the blocks of
+    D columns it is · factor: how many times as long its vectors are as the product's · turned: whether they point
+    elsewhere · still: in which share of the heads row 0 does not · vectors (H, n, D): the columns of the product; None
+    if they are too many
+    """
+
+    weight: str
+    split: str
+    blocks: tuple[int, ...] = ()
+    factor: float = 1.0
+    turned: bool = False
+    still: float = 1.0
+    vectors: Any = field(default=None, repr=False)
+
+
+@dataclass(eq=False)
+class CallSources:
+    """The sources of one call. shape: (heads, rows, depth) of q; () if unknown · keys: how many · merged: how the heads
+    of the output were merged into what a weight multiplies; None where none does
+    """
+
+    shape: tuple[int, ...]
+    keys: int
+    q: Source | None
+    k: Source | None
+    v: Source | None
+    merged: str | tuple[int, ...] | None = None
+
+
+class Unread(NamedTuple):
+    """What no output depends on. kind: "weight", "input", "positions", "turns" (rotary) or "slopes" · part: the rows or
+    columns of a weight or table, in words; "" for all · role: the queries, keys or values that a weight is for
+    """
+
+    kind: str
+    name: str
+    part: str = ""
+    role: str | None = None
+
+
+class Table(NamedTuple):
+    """A table of positions: its kind, as in `Unread`, its name, its numbers, and the module that reads it."""
+
+    kind: str
+    name: str
+    numbers: torch.Tensor
+    owner: str
+
+
+# Roles of weights by the last two parts of their names.
+ROLES = {
+    role: re.compile(rf"(^|[._])(w_?)?({names})(_|$|proj|\.)")
+    for role, names in {"queries": "q|query", "keys": "k|key", "values": "v|val|value", "outputs": "o|out"}.items()
+}
+
+
+class Sources(Observer):
+    """Finds the sources of every attention call of a model while it runs.
+
+    calls: by the path of the layer, in order · ran: the paths of the modules that ran · padded: whether some positions
+    are padding, so that the others may be counted from elsewhere
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__(model)
+        self.owners = {_memory(part): name for name, part in model.named_parameters()}
+        self.recent: deque[Product] = deque(maxlen=RECENT)
+        self.calls: dict[str, list[CallSources]] = defaultdict(list)
+        self.ran: set[str] = set()
+        self.padded = False
+        self.waiting: tuple[CallSources, torch.Tensor] | None = None
+
+    def _entered(self, module, args: tuple, kwargs: dict[str, Any]) -> None:
+        super()._entered(module, args, kwargs)
+        self.ran.add(self.layer)
+
+    def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
+        """Takes products with weights: what they are made of, and whether they take the output of the last call."""
+        if not _is_float(out) or out.ndim < 2 or out.shape[-1] > WIDEST:
+            return
+        given = [part for part in tensors_in((*args, *kwargs.values())) if _is_float(part)]
+        named = [self.owners.get(_memory(part)) for part in given]
+        weight = max(((part.numel(), name) for part, name in zip(given, named) if name), default=(0, None))[1]
+        x = next((part for part, name in zip(given, named) if name is None and part.ndim > 1), None)
+        if weight is None or x is None:
+            return
+        if self.waiting is not None and self.waiting[0].merged is None:
+            self.waiting[0].merged = merged(x.detach(), self.waiting[1])
+        self.recent.append(Product(weight, out.detach().clone()))
+
+    def called(self, call: ObservedCall) -> None:
+        """Finds the sources of a call."""
+        q, k, v = (_of_one_entry(part) for part in (call.q, call.k, call.v))
+        out = _of_one_entry(call.out.transpose(1, 2) if call.kind == HF and _is_float(call.out) else call.out)
+        if q is None or k is None or v is None:
+            self.calls[call.layer].append(CallSources((), 0, None, None, None))
+            self.waiting = None
+            return
+        of_q, of_k, of_v = (source_of(part, self.recent) for part in (q, k, v))
+        sources = CallSources(tuple(q.shape), k.shape[1], of_q, of_k, of_v)
+        self.calls[call.layer].append(sources)
+        self.waiting = None if out is None else (sources, out)
+
+
+def source_of(part: torch.Tensor, products: Iterable[Product]) -> Source | None:
+    """The source of q, k or v (heads, n, D): the last product that explains it."""
+    n, D = part.shape[1:]
+    if n < FEWEST:
+        return None
+    for product in reversed([*products]):
+        y = product.y.float()
+        if y.numel() % (n * D) or y.device != part.device:
+            continue
+        for axis in (axis for axis, size in enumerate(y.shape) if size == n):
+            blocks = y.movedim(axis, 0).reshape(n, -1, D).transpose(0, 1)
+            if (found := _blocks(product.weight, part, blocks)) is not None:
+                return found
+        for piece in _pieces(y, part.numel()):
+            if len(part) > 1 and (factor := _ratio(part, piece.reshape(part.shape))) is not None:
+                return Source(product.weight, SPLIT, factor=factor)
+    return None
+
+
+def _pieces(y: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
+    """A product, or each of two or three equal pieces of its columns, with so many numbers."""
+    parts = y.numel() // count
+    if parts in (1, 2, 3) and y.numel() == parts * count and y.shape[-1] % parts == 0:
+        yield from y.chunk(parts, -1)
+
+
+def _blocks(weight: str, part: torch.Tensor, blocks: torch.Tensor) -> Source | None:
+    """The source, if each head (n, D) is one of these blocks (n, D), up to one factor and to rotations in each row."""
+    if len(part) * len(blocks) > WIDEST:
+        return None
+    near = _tolerance(part)
+    lengths = part.norm(dim=-1)[:, None] / blocks.norm(dim=-1).clamp(min=1e-30)[None]
+    means = lengths.mean(-1)
+    alike = (lengths.amax(-1) - lengths.amin(-1) <= near * means) & (means > 0)
+    if not alike.any(1).all():
+        return None
+    off = (part[:, None] - means[..., None, None] * blocks[None]).abs().amax(-1) / part.abs().amax(-1)[:, None]
+    still, first = alike & (off <= near).all(-1), alike & (off[..., 0] <= near)
+    fits = still if still.any(1).all() else first if first.any(1).all() else alike
+    chosen: list[int] = []
+    for head in fits:
+        every = head.nonzero().flatten().tolist()
+        chosen.append(next((at for at in every if chosen and at >= chosen[-1]), every[0]))
+    if fits is alike and any(int(head.sum()) > 1 for head in fits):
+        return None  # several blocks of the same lengths, such as normalized ones
+    vectors = blocks[chosen].cpu().numpy() if part.numel() <= KEPT else None
+    heads = range(len(chosen))
+    turned, share = not bool(still.any(1).all()), float(first[heads, chosen].float().mean())
+    return Source(weight, ORDERED, tuple(chosen), float(means[heads, chosen].mean()), turned, share, vectors)
+
+
+def _ratio(one: torch.Tensor, other: torch.Tensor) -> float | None:
+    """The constant ratio of the lengths of vectors; None if it differs, or if all are of one length."""
+    lengths = one.norm(dim=-1)
+    ratios = lengths / other.norm(dim=-1).clamp(min=1e-30)
+    unclear = bool(lengths.max() - lengths.min() <= 0.1 * lengths.max()) or not 0 < float(ratios.max()) < math.inf
+    return None if unclear or ratios.max() - ratios.min() > _tolerance(one) * ratios.max() else float(ratios.mean())
+
+
+def merged(x: torch.Tensor, out: torch.Tensor) -> str | tuple[int, ...] | None:
+    """How x, which a weight multiplies, was made of the heads (H, n, E) of an output: `SPLIT`, or the order of heads;
+    None if it is something else.
+    """
+    H, n, E = out.shape
+    if x.numel() != out.numel() or n < FEWEST or x.device != out.device:
+        return None
+    x = x.float()
+    for axis in (axis for axis, size in enumerate(x.shape) if size == n):
+        blocks = x.movedim(axis, 0).reshape(n, -1, E).transpose(0, 1)
+        found = _blocks("", out, blocks)
+        if found is not None and not found.turned:
+            return found.blocks
+    close = (x.reshape(out.shape) - out).abs().max() <= _tolerance(out) * out.abs().max()
+    return SPLIT if H > 1 and bool(close) else None
+
+
+def _tolerance(part: torch.Tensor) -> float:
+    """The relative difference that rounding and angles in float32 explain."""
+    return 2e-2 if bool((part.half() == part).all() or (part.bfloat16() == part).all()) else 1e-3
+
+
+def _of_one_entry(part: Any) -> torch.Tensor | None:
+    """(heads, n, D) of a call over one batch entry."""
+    if not _is_float(part) or part.ndim not in (3, 4) or (part.ndim == 4 and part.shape[0] != 1):
+        return None
+    return part.detach().reshape(part.shape[-3:]).float()
+
+
+def _is_float(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and part.is_floating_point() and part.layout is torch.strided
+
+
+def _memory(part: torch.Tensor) -> int:
+    """Where the numbers of a tensor are, which is the same for its views."""
+    return part.untyped_storage().data_ptr()
+
+
+@contextlib.contextmanager
+def replaced(numbers: dict[torch.Tensor, torch.Tensor]) -> Iterator[None]:
+    """Tensors of a model with other numbers."""
+    before = {part: part.data for part in numbers}
+    try:
+        for part, other in numbers.items():
+            part.data = other
+        yield
+    finally:
+        for part, own in before.items():
+            part.data = own
+
+
+@contextlib.contextmanager
+def with_gradients(weights: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Weights that require gradients; those that are 0, as a projection may be before training, are random, because
+    nothing would depend on what they multiply.
+    """
+    frozen = [part for part in weights if not part.requires_grad]
+    zeros = {part: _noisy(part) for part in weights if float((part == 0).float().mean()) > 1 / 64}
+    try:
+        for part in frozen:
+            part.requires_grad_(True)
+        with replaced(zeros), torch.enable_grad():
+            yield
+    finally:
+        for part in frozen:
+            part.requires_grad_(False)
+
+
+def _noisy(part: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
+    """The numbers of a tensor with noise of their size added, in these rows of its first axis longer than 1."""
+    made = part.detach().clone()
+    real = torch.view_as_real(made) if made.is_complex() else made
+    noise = torch.randn(real.shape, generator=torch.Generator().manual_seed(0)).to(real)
+    axis = _rows_axis(part)
+    some = real.movedim(axis, 0)[rows] if part.ndim else real
+    some += (noise.movedim(axis, 0)[rows] if part.ndim else noise) * max(float(real.float().std(correction=0)), 0.1)
+    return made
+
+
+def _rows_axis(part: torch.Tensor) -> int:
+    """The first axis longer than 1, which is the positions of a table of positions."""
+    return next((axis for axis, size in enumerate(part.shape) if size > 1), 0)
+
+
+def read_sources(subject: Subject) -> Sources:
+    """The sources of all calls in one forward pass."""
+    sources = Sources(subject.model)
+    with torch.compiler.set_stance("force_eager"), sources.watching():
+        subject.call(subject.inputs)
+    sources.recent.clear()
+    sources.waiting = None
+    given = [(subject.inputs[mask.name], mask.padding) for mask in subject.masks if mask.name in subject.inputs]
+    sources.padded = any(bool((part == padding).any()) for part, padding in given)
+    return sources
+
+
+def unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
+    """The input, the weights of attention layers, and the tables of positions that no output depends on.
+
+    Gradients say which weights these may be; each is then changed, and the outputs stay what they were, bit for bit.
+    """
+    if subject.sequence is not None and subject.can_change(subject.sequence):
+        other = {**subject.inputs, subject.sequence: subject.redrawn(subject.inputs[subject.sequence])}
+        if _same(subject, subject.run(other)):
+            yield Unread("input", subject.sequence)
+            return
+    for each, weight, where in list(_without_gradient(subject, sources))[:TRIED]:
+        if _changes_nothing(subject, {weight: torch.where(where, _noisy(weight), weight.detach())}):
+            yield each
+    known = [call.q.turned for calls in sources.calls.values() for call in calls if call.q and call.k]
+    groups: dict[tuple[str, str], list[Table]] = defaultdict(list)
+    for table in _tables(subject, sources):
+        groups[table.kind, table.owner if table.kind == "positions" else ""].append(table)
+    for (kind, _), tables in groups.items():
+        if kind != "turns" or (known and not any(known)):  # else rotated, by these tables or by what is computed anew
+            yield from _unread_tables(subject, tables)
+
+
+def _unread_tables(subject: Subject, tables: list[Table]) -> Iterator[Unread]:
+    """Tables of one kind and module, if no output depends on any of them, or only on their first rows. Of several some
+    may be for other inputs.
+    """
+    if _changes_nothing(subject, {table.numbers: _noisy(table.numbers) for table in tables}):
+        yield Unread(tables[0].kind, tables[0].name)
+        return
+    every = [table.numbers for table in tables]
+    later = [part for part in every if part.ndim > 1 and part.shape[_rows_axis(part)] >= subject.length]
+    changed = {part: _noisy(part, slice(FEWEST, None)) for part in later}
+    if changed and subject.length >= 2 * FEWEST and _changes_nothing(subject, changed):
+        yield Unread(tables[0].kind, tables[0].name, f"rows from {FEWEST} on")
+
+
+def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor]) -> bool:
+    """Whether the outputs are bit for bit the same with other numbers in the model."""
+    try:
+        with replaced(numbers):
+            after = subject.run(subject.inputs)
+    except Raised:  # it checks these numbers, so it reads them
+        return False
+    return _same(subject, after)
+
+
+def _same(subject: Subject, outputs: Outputs) -> bool:
+    """Whether these are the outputs of the subject, bit for bit."""
+    return all(torch.equal(part, outputs[name]) for name, part in subject.outputs.items() if name in outputs)
+
+
+def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unread, torch.Tensor, torch.Tensor]]:
+    """(what may be unread, the weight, where it gets no gradient) of weights of attention layers. Where no weight of a
+    layer gets one, its output is not used, or only to choose among codes; and one of several weights for the same may
+    be for other tokens.
+    """
+    parameters = subject.model.named_parameters()
+    every = {name: part for name, part in parameters if _is_float(part) and not part.is_inference()}
+    shapes = {
+        _scope(subject.model, layer): call.shape
+        for layer, calls in sources.calls.items()
+        for call in calls
+        if call.keys > 1 and call.shape[1] > 1  # the weight of a single key is 1, whatever q and k are
+    }
+    every_call = [call for calls in sources.calls.values() for call in calls]
+    made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each is not None}
+    positional, keywords = subject.arguments(subject.inputs)
+    with torch.compiler.set_stance("force_eager"), raising(), seeded(0), with_gradients(list(every.values())):
+        outputs = [part for _, part in floats(subject.model(*positional, **keywords)) if part.requires_grad]
+        noise = torch.Generator().manual_seed(0)
+        total = sum((part.float() * torch.randn(part.shape, generator=noise).to(part.device)).sum() for part in outputs)
+        for scope, shape in shapes.items() if isinstance(total, torch.Tensor) else ():
+            names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
+            weights = [every[name] for name in names]
+            every_gradient = (
+                torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True) if weights else ()
+            )
+            gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, every_gradient)]
+            read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
+            for name, weight, gradient in zip(names, weights, gradients) if any(map(torch.any, gradients)) else ():
+                found = _zeros(gradient, shape) if not gradient.any() or name in made else None
+                if found is not None and (found[0] or (_role(name), weight.shape) not in read):
+                    yield Unread("weight", name, found[0], found[1] or _role(name)), weight, gradient == 0
+
+
+def _role(name: str) -> str | None:
+    """What a weight is for, if it is named after that; norms are beside the weights of the same name."""
+    leaf = ".".join(name.lower().split(".")[-2:])
+    return None if "norm" in leaf else next((role for role, names in ROLES.items() if names.search(leaf)), None)
+
+
+def _scope(model: torch.nn.Module, layer: str) -> str:
+    """The start of the names of a layer's weights: those of the outermost module around it that is an attention."""
+    path = layer if layer in dict(model.named_modules()) else ""
+    while (above := path.rpartition(".")[0]) and "ttention" in type(model.get_submodule(above)).__name__:
+        path = above
+    return f"{path}." if path else ""
+
+
+def _is_judged(name: str, part: torch.Tensor) -> bool:
+    """Whether a weight has to be read: no bias, which the softmax may cancel, nor one that is for some tokens only."""
+    matrix = part.ndim > 1 or (name.endswith("weight") and "norm" in name)
+    return matrix and not any(word in name for word in ("bias", "expert", "global", "index", "compress", "embed"))
+
+
+def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | None] | None:
+    """(the rows or columns without gradient in words, or "" for all; what they are for); None if there are fewer than a
+    head in a row, or if the weight is not that of queries, keys and values together.
+
+    shape: (heads, rows, depth) of the queries
+    """
+    if not gradient.any():
+        return "", None
+    heads, _, depth = shape
+    for axis, word in enumerate(("rows", "columns")[: gradient.ndim if gradient.ndim > 1 else 0]):
+        at = (gradient.movedim(axis, 0).flatten(1) == 0).all(1).nonzero().flatten().tolist()
+        starts, ends = ([place for place in at if place + step not in at] for step in (-1, 1))
+        size = gradient.shape[axis]
+        if size >= (heads + 2) * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
+            role = "values" if ends[0] + 1 == size else "keys" if starts[0] >= heads * depth else None
+            return f"{word} " + " and ".join(f"{start} to {end}" for start, end in zip(starts, ends)), role
+    return None
+
+
+def _tables(subject: Subject, sources: Sources) -> Iterator[Table]:
+    """The tables of positions in modules that ran: parameters, buffers and other attributes."""
+    seen: set[int] = set()
+    for path, module in subject.model.named_modules():
+        owner = path.rpartition(".")[0] if isinstance(module, torch.nn.Embedding) else path
+        if (owner or type(subject.model).__name__) not in sources.ran:
+            continue
+        for leaf, part in (*module._parameters.items(), *module._buffers.items(), *vars(module).items()):
+            if not isinstance(part, torch.Tensor) or id(part) in seen or part.is_inference():
+                continue
+            seen.add(id(part))
+            name = f"{path}.{leaf}".strip(".")
+            kind = _kind(name.lower(), part, subject.length)
+            if kind == "slopes" and not any(layer.startswith(path) for layer in sources.calls):
+                continue  # of layers without a softmax
+            if kind and (part.is_floating_point() or part.is_complex()):
+                yield Table(kind, name, part, owner)
+
+
+def _kind(name: str, part: torch.Tensor, length: int) -> str | None:
+    """What a table is, by its name: "turns", "slopes" or "positions"; None of others."""
+    if TURNS.search(name):
+        return "turns"
+    if SLOPES.search(name):
+        return "slopes"
+    wide = part.ndim > 1 and max(part.shape) >= length > 1
+    return "positions" if wide and ABSOLUTE.search(name) and not OTHER.search(name) else None
