@@ -156,13 +156,16 @@ def test_a_run_repeated():
     assert running.calls == 2
 
 
-def test_steps_gradients_and_looks():
-    """Positions are those of the text with a cache, too; gradients flow; a run recorded inside has the change."""
-    model = MODELS["llama"]()
-    with torch.no_grad(), rg.what_if(model, layer=0, mask=key != 2):
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_steps_gradients_and_looks(name):
+    """Positions are those of the text with a cache, too, which may have dropped keys before its window; gradients flow;
+    a run recorded inside has the change.
+    """
+    model = MODELS[name]()
+    with torch.no_grad(), rg.what_if(model, layer=0, mask=key != 2, score=score + (query - 2 * key) % 3):
         whole = model(IDS).logits
-        first = model(IDS[:, :5], use_cache=True)
-        rest = model(IDS[:, 5:], past_key_values=first.past_key_values).logits
+        first = model(IDS[:, :6], use_cache=True)
+        rest = model(IDS[:, 6:], past_key_values=first.past_key_values).logits
         seen = rg.look(model, inputs={"input_ids": IDS}).calls
     with rg.what_if(model, layer=1, head=1, output=0) as change:  # not of what `look` computes about calls
         without = rg.look(model, inputs={"input_ids": IDS}).calls[1]
@@ -170,7 +173,7 @@ def test_steps_gradients_and_looks():
     with rg.what_if(layer := Written("einsum"), score=2 * score), rg.what_if(layer, head=2, mask=key != 3):
         layer(x).sum().backward()
 
-    torch.testing.assert_close(rest, whole[:, 5:], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(rest, whole[:, 6:], atol=1e-5, rtol=1e-5)
     assert change.calls == 1 and not without.out[1].any() and without.rows["moved"][1].all()
     assert not seen[0].weights()[..., 2].any() and seen[1].weights()[..., 2].any()
     assert x.grad.isfinite().all() and x.grad.any()
@@ -256,6 +259,11 @@ def test_refusals(name):
         run()
 
 
+def last(out):
+    """A number for each entry of a batch."""
+    return (out if isinstance(out, torch.Tensor) else out[0])[:, -1, 5]
+
+
 @pytest.mark.parametrize("name", ["llama", "t5", "einsum", "reversed", "apart"])
 def test_effects_one_by_one(name):
     """Every head in a batch is the head alone, also where blocks before it are not computed again."""
@@ -263,9 +271,6 @@ def test_effects_one_by_one(name):
     own = {"reversed": Reversed, "apart": Apart}
     model = own[name]() if name in own else host(name)[1]
     inputs = inputs_of(name) if name in MODELS else torch.randn(1, 9, 16)
-
-    def last(out):
-        return (out if isinstance(out, torch.Tensor) else out[0])[:, -1, 5]
 
     found = rg.effects(model.eval(), inputs=inputs, measure=last)
     for layer, number in np.ndindex(found.values.shape):
@@ -348,3 +353,76 @@ def test_refusals_of_effects():
     ):
         with refusing(words):
             rg.effects(layer, **given)
+
+
+class Hooks:
+    """Patching by hooks: of row 2 after a block, and of what head 1 gives to an output projection."""
+
+    def __init__(self, model, path):
+        self.model, self.block = model, model.get_submodule(path[: path.index(".1.") + 2])
+        self.outer, self.wide = model.get_submodule(path), model.get_submodule(path).weight.shape[1] // 4
+
+    def run(self, inputs, head=lambda columns: columns, row=None):
+        """The output of the model, of the head, and of the block, with these changes."""
+        seen = []
+
+        def before(_, args):
+            columns = args[0][..., self.wide : 2 * self.wide]
+            seen.append(columns.clone())
+            columns.copy_(head(columns))
+
+        def after(_, args, out):
+            first = out if isinstance(out, torch.Tensor) else out[0]
+            seen.append(first.clone())
+            if row is not None:
+                first[:, 2] = row[:, 2]
+
+        handles = self.outer.register_forward_pre_hook(before), self.block.register_forward_hook(after)
+        out = self.model(**inputs)
+        for handle in handles:
+            handle.remove()
+        return out, *seen
+
+
+def total(out):
+    """A number for each entry of a batch, to which every row adds."""
+    return out[0][:, :, 5].sum(1)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
+@torch.no_grad()
+def test_recipes_of_hooks(name):
+    """Activation patching of the stream and of heads, means, and functions of a head, against hooks."""
+    _, model, path = host(name)
+    hooks, given = Hooks(model, path), inputs_of(name)
+    other = {part: ids.flip(1) + 1 for part, ids in given.items()}
+    (clean, own, _), (_, head, block) = hooks.run(given), hooks.run(other)
+    mean = torch.cat([own, head], 1).mean(1, keepdim=True)
+    layer = path.removesuffix(".output.dense").rpartition(".")[0] + "*"
+    with rg.what_if(model, layer=layer, head=1, output=lambda out: out * 2 - 1):
+        changed = model(**given)
+    torch.testing.assert_close(total(changed), total(hooks.run(given, lambda out: out * 2 - 1)[0]))
+    for of, source, at, expected in (
+        ("stream", other, (-1, 2), hooks.run(given, row=block)),
+        ("heads", other, (-1, 1), hooks.run(given, lambda _: head)),
+        ("heads", [given, other], (-1, 1), hooks.run(given, lambda _: mean)),
+    ):
+        found = rg.effects(model, inputs=given, of=of, source=source, measure=total)
+        np.testing.assert_allclose(found.values[at], float(total(expected[0]) - total(clean)), atol=1e-4)
+        assert np.abs(found.values[at]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["llama", "sdpa"])
+@torch.no_grad()
+def test_functions_of_weights(name):
+    """They get the weights of the head; what `look` computes about the changed calls in NumPy is not changed."""
+    _, model, path = host(name)
+    layer = path.rpartition(".")[0] + "*" if name == "llama" else None
+    inputs = {"inputs": {"input_ids": IDS}} if name == "llama" else {"inputs": torch.randn(2, 9, 16)}
+    with rg.what_if(model, layer=layer, head=2, weights=lambda weights: weights.flip(-2).cumsum(-1)):
+        changed = rg.look(model, **inputs, values=True).calls[-1].out
+    plain = rg.look(model, **inputs, values=True).calls[-1]
+    values = np.repeat(plain.v, len(plain.out) // len(plain.v), 0)
+    weights = plain.weights()[2, ::-1].cumsum(-1)
+    np.testing.assert_allclose(changed[2], weights @ values[2], atol=1e-5)
+    np.testing.assert_allclose(changed[1], plain.out[1], atol=1e-5)

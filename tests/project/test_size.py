@@ -7,7 +7,7 @@ BUDGET = {
     "src/regard": {
         "engines": 127_730,  # selected keys, second derivatives (reference/second.py), jit/products.py
         "conformance": 45_260,  # a session is closed where its suite cannot begin (pytest_plugin.py)
-        "lens": 83_840,  # what_if and effects (interventions/), which runs keep; contributions … (residual/)
+        "lens": 85_740,  # patches of the stream, sources of effects, functions in what_if, rotated circuits, rollout
         "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 7_070,  # the functions of flash-attn and xformers, what their own suites use
         "observe": 14_010,  # of torch before; what changes calls, and observers inside observers
@@ -19,14 +19,14 @@ BUDGET = {
         "ledger": 26_730,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_790,
         "api": 27_100,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)
-        "cli": 18_940,  # look --effects; audit, look and cost take FILE.py:CLASS (arguments.py)
+        "cli": 18_980,  # look --effects --source; audit, look and cost take FILE.py:CLASS (arguments.py)
         "common": 15_040,  # what modules of transformers declare, of torch before; the default model is read once
         "sandbox": 2_580,  # of conformance before
         "top": 610,
     },
     # vectors, selected keys, JAX, ONNX, derivatives, caches, interventions, the residual stream, each against what it
     # has to equal
-    "tests": {"sum": 427_280},
+    "tests": {"sum": 429_030},  # and patches against hooks
 }
 
 
