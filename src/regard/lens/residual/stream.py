@@ -11,8 +11,11 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused, refuse
+from ...models.language_model import LanguageModel
+from ..interventions.effects import block_of
 from ..interventions.measures import Subject, token_number
 from ..open_model import OpenModel
+from ..recording.entry import of_module
 from ..recording.keeper import RecordingOptions
 from ..runs.call import Call
 from ..runs.run import Run
@@ -74,12 +77,12 @@ class Stream:
 
     residuals: (T, d) float64 before the first block and after each · blocks: those that add to it, by name · end: the
     norm between the last block and the unembedding, and its module; None without one · head: the unembedding · logits:
-    (T, vocabulary) what it gives, before the model scales or caps them.
+    (T, vocabulary) what it gives, before the model scales or caps them · embedding: of tokens.
     """
 
     def __init__(self, subject: Subject):
         self.subject, self.model = subject, subject.model
-        head: Any = getattr(self.model, "get_output_embeddings", lambda: None)()
+        self.embedding, head = _ends(self.model)
         if not isinstance(getattr(head, "weight", None), torch.Tensor) or subject.ids is None:
             raise _refuse("the unembedding is not known", type(self.model).__name__, "load the model with its head")
         self.head, self.count = head, len(subject.ids)
@@ -87,7 +90,12 @@ class Stream:
         self.names = {module: name for name, module in self.model.named_modules()}
         with torch.no_grad(), self._watching():
             options = RecordingOptions(values=True, hashed=False, matrices=1 << 62)
-            run = OpenModel(self.model, options, tokenizer=subject.words)(None, inputs=subject.named)
+            if isinstance(self.model, LanguageModel):
+                run = of_module(self.model, subject.args or subject.named, None, options)
+                self.names.setdefault(head, "the tied unembedding")
+                self.ends.setdefault(head, (self.ends[self.model.stack][1], self.ends[self.model][1]))
+            else:
+                run = OpenModel(self.model, options, tokenizer=subject.words)(None, inputs=subject.named)
         self.dtype = next(self.model.parameters()).dtype
         self.width = int(head.weight.shape[1])
         self.blocks, self.residuals = self._chain(run)
@@ -159,9 +167,7 @@ class Stream:
         """The blocks that add to one stream, and the stream before and after each."""
         blocks: dict[str, Block] = {}
         for call in run.calls:
-            parts = call.name.split(".")
-            at = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
-            blocks.setdefault(".".join(parts[: at + 1]), Block())[call.name] = call
+            blocks.setdefault(block_of(call.name), Block())[call.name] = call
         last = list(blocks)[-1].rpartition(".")[0]
         siblings = {f"{last}.{name}": module for name, module in self.model.get_submodule(last).named_children()}
         blocks = {name: blocks.get(name, Block()) for name, module in siblings.items() if module in self.ends}
@@ -197,6 +203,16 @@ class Stream:
             if norm is not None and any(close(normed + other, change, self.dtype, length) for other in (0.0, *outputs)):
                 return norm
         raise _refuse("the block scales what attention adds, or does not add it", name)
+
+
+def _ends(model: Any) -> tuple[Any, Any]:
+    """The embedding of tokens and the unembedding; None where the model does not say."""
+    if not isinstance(model, LanguageModel):
+        read, write = (getattr(model, f"get_{name}_embeddings", lambda: None) for name in ("input", "output"))
+        return read(), write()
+    tied = torch.nn.utils.skip_init(torch.nn.Linear, *model.embed.tokens.weight.shape[::-1], bias=False)
+    tied.weight = model.embed.tokens.weight
+    return model.embed.tokens, tied if model.output is None else model.output
 
 
 def close(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, among: float = 0.0) -> bool:
