@@ -119,10 +119,12 @@ def test_a_head_without_output(name):
 
 @pytest.mark.parametrize("way", ["einsum", "bmm", "sdpa"])
 def test_rules_by_hand(way):
-    """Masks and scores of some heads and entries, against softmax(score(s) where mask) v over written-out products."""
+    """Masks, scores and values of some heads and entries, against softmax(score(s) where mask) v over written-out
+    products.
+    """
     run, model, _ = host(way)
-    mask, rule = (query != 4) | (key > 1) | (batch == 0), score * 0.5 + head
-    with torch.no_grad(), rg.what_if(model, head=[0, 3], mask=mask, score=rule):
+    mask, rule, other = (query != 4) | (key > 1) | (batch == 0), score * 0.5 + head, torch.randn(2, 1, 9, 4)
+    with torch.no_grad(), rg.what_if(model, head=[0, 3], mask=mask, score=rule, v=other):
         out = run()
         x = torch.randn(2, 9, 16, generator=torch.manual_seed(0))
         q, k, v = model.inner(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
@@ -131,6 +133,7 @@ def test_rules_by_hand(way):
     allowed = causal.repeat(2, 4, 1, 1)
     allowed[1, [0, 3], 4, :2] = False
     scores[:, 0], scores[:, 3] = scores[:, 0] * 0.5, scores[:, 3] * 0.5 + 3
+    v[:, [0, 3]] = other
     expected = (scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
     torch.testing.assert_close(out, model.outer(expected), atol=1e-5, rtol=1e-5)

@@ -98,8 +98,9 @@ def effects(
         raise refuse(
             "effects", f"{passed[0]}= is not used", f"of={of!r}, measure={measure!r}", expected, "leave it out"
         )
-    if of == "stream" and source is None:
-        raise refuse("effects", "no source", "of='stream'", "what takes its place", "pass source='another text'")
+    if (of == "stream" and source is None) or (isinstance(source, list) and not source):
+        given = f"of={of!r}, source={source!r}"
+        raise refuse("effects", "no source", given, "what takes its place", "pass source='another text'")
     subject = Subject.of(model, text, target, inputs, tokenizer)
     layers = layer_selection(layer, "effects")
     chosen = None if head is None else checked_heads(head)
@@ -140,7 +141,7 @@ class Recorded:
     def __init__(self, subject: Subject, layers: tuple[int | str, ...] | None):
         self.heads: Parts = {}
         self.blocks = Blocks(subject.model)
-        chosen = Change(layers, None, None, None, None, {})
+        chosen = Change(layers)
 
         def keep(name: str, out: torch.Tensor) -> torch.Tensor:
             if len(out) != 1:
@@ -150,8 +151,7 @@ class Recorded:
             return out
 
         def change_of(name: str, number: int | None) -> Change | None:
-            values = {"output": functools.partial(keep, name)}
-            return chosen._replace(layers=None, values=values) if chosen.selects(name, number) else None
+            return Change(values={"output": functools.partial(keep, name)}) if chosen.selects(name, number) else None
 
         running = WhatIf(subject.model, change_of)
         with running.changing(), self.blocks.watching():
@@ -166,20 +166,21 @@ class Recorded:
 
 def _values(of: str, own: Recorded, runs: list[Recorded], means: bool) -> dict[str, Any]:
     """What takes the place of each part: 0, that of another run, or its mean over the tokens of all runs."""
+    if not runs:
+        return dict.fromkeys(own.parts(of), 0)
     found: dict[str, Any] = {}
     for name, parts in own.parts(of).items():
         others: list[Any] = [run.parts(of).get(name, ()) for run in runs]
-        if runs and any(len(each) != 1 for each in (parts, *others)):
-            raise refuse(
-                "effects", "a source for a layer that is called twice", name, "one call", "choose others with layer="
-            )
-        found[name] = torch.cat([each[0] for each in others], -2).mean(-2, keepdim=True) if means else 0
-        if runs and not means:
-            found[name] = others[0][0]
-            if found[name].shape != parts[0].shape:
-                given = f"{found[name].shape[-2]} tokens in {name}"
-                fix = "choose a source with as many tokens, or pass a list for its mean"
-                raise refuse("effects", "a source of another size", given, f"{parts[0].shape[-2]} tokens", fix)
+        if any(len(each) != 1 for each in (parts, *others)):
+            what, fix = "a source for a layer that is called twice", "choose other layers with layer="
+            raise refuse("effects", what, name, "one call", fix)
+        found[name] = torch.cat([each[0] for each in others], -2)
+        if means:
+            found[name] = found[name].mean(-2, keepdim=True)
+        elif found[name].shape != parts[0].shape:
+            given = f"{found[name].shape[-2]} tokens in {name}"
+            fix = "choose a source with as many tokens, or pass a list for its mean"
+            raise refuse("effects", "a source of another size", given, f"{parts[0].shape[-2]} tokens", fix)
     return found
 
 
@@ -214,12 +215,11 @@ class _Changes:
     def of_layers(self, part: list[tuple[int, ...]]) -> Callable[[str, int | None], Change | None]:
         """The change of each layer in a batch: entry b has intervention `part[b]`."""
         known: dict[str, Change] = {}
-        whole = Change(None, self.heads, None, None, None, {})
         if self.of in ("tokens", "edges"):
             keys = table(np.array([at[-1] for at in part]), "keys")[batch]
             rows = table(np.array([at[0] for at in part]), "rows")[batch]
             others = query == key if self.of == "tokens" else query != rows
-            known = dict.fromkeys(self.names, whole._replace(mask=(key != keys) | others))
+            known = dict.fromkeys(self.names, Change(heads=self.heads, mask=(key != keys) | others))
         elif self.of != "stream":
             for at, (name, count) in enumerate(zip(self.names, self.counts, strict=True)):
                 kept = torch.ones(len(part), count, 1, 1, dtype=torch.bool)
@@ -227,8 +227,7 @@ class _Changes:
                     if one[0] == at:
                         kept[entry, one[1:] or slice(None)] = False
                 if not kept.all():
-                    change = functools.partial(_where, kept, self.values[name])
-                    known[name] = whole._replace(values={"output": change})
+                    known[name] = Change(values={"output": functools.partial(_where, kept, self.values[name])})
         return lambda name, _: known.get(name)
 
     def reused(self, part: list[tuple[int, ...]]) -> contextlib.AbstractContextManager[None]:
@@ -276,11 +275,15 @@ class Blocks:
         """
         paths = dict.fromkeys(map(block_of, layers))
         siblings = list(paths)[-1].rpartition(".")[0]
-        found = {path: _main(self.outputs.get(path)) for path in paths if path.rpartition(".")[0] == siblings}
-        if lacking := [path for path, out in found.items() if out is None or out.ndim != 3 or len(out) != 1]:
-            given, expected = f"{lacking[0] or 'layers without blocks'}", "blocks that are called once, with one entry"
-            raise refuse("effects", "the stream after a block is not known", given, expected, "use of='layers'")
-        return {path: [out] for path, out in found.items() if out is not None}
+        found: Parts = {}
+        for path in (path for path in paths if path.rpartition(".")[0] == siblings):
+            out = _repeated(self.outputs.get(path), 1)
+            first = out[0] if isinstance(out, tuple) and out else out
+            if not isinstance(first, torch.Tensor) or first.ndim != 3:
+                given, expected = path or "layers without blocks", "a stream of one entry, from a block called once"
+                raise refuse("effects", "the stream after a block is not known", given, expected, "use of='layers'")
+            found[path] = [first]
+        return found
 
     @contextlib.contextmanager
     def reused(self, layer: str, copies: int, rows: list[int] | None, value: Any) -> Iterator[None]:
@@ -311,12 +314,6 @@ def block_of(layer: str) -> str:
     """The path of the block of a layer, up to its first number."""
     parts = layer.split(".")
     return ".".join(parts[: next((place + 1 for place, part in enumerate(parts) if part.isdigit()), 0)])
-
-
-def _main(out: Any) -> torch.Tensor | None:
-    """The tensor of the stream in the output of a block."""
-    first = out[0] if isinstance(out, tuple) and out else out
-    return first if isinstance(first, torch.Tensor) else None
 
 
 def _patched(out: Any, rows: Any, value: torch.Tensor) -> Any:

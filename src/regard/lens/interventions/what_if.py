@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -225,9 +226,12 @@ class WhatIf(Observer):
             return weights
         if (ended := self.ended) is not None:
             self.ended, change = None, self._change(ended.layer)
-            if change is not None and "output" in change.values:
-                order = None if ended.trail is None else ended.trail.order
-                new = change.output(self._with_heads(ended, change, ended.out), None).reshape(ended.out.shape)
+            if change is not None and ended.trail is not None and not change.values.keys().isdisjoint(("v", "output")):
+                new = self._with_heads(ended, change, ended.out)
+                if "v" in change.values:
+                    weights, v = (self._with_heads(ended, change, each) for each in (ended.trail.weights, ended.v))
+                    new = weights @ change.patch("v", v.expand(*weights.shape[:-2], -1, -1))
+                new, order = change.output(new, None).reshape(ended.out.shape), ended.trail.order
                 return new if order is None else new.permute([order.index(axis) for axis in range(new.ndim)])
         return out
 
@@ -235,8 +239,8 @@ class WhatIf(Observer):
         """The weights in the place of those of a softmax."""
         self.calls += 1
         call = ObservedCall(0, self.layer, WRITTEN_OUT, {"q": trail.q})
-        if inner := [name for name in ("q", "k", "v") if name in change.values]:
-            raise self._refused(call, f"{', '.join(inner)} of handwritten attention", "change weights= or output=")
+        if inner := [name for name in ("q", "k") if name in change.values]:
+            raise self._refused(call, f"{', '.join(inner)} of handwritten attention", "change v=, weights= or output=")
         if change.sinks is not None:
             raise self._refused(call, "sinks of handwritten attention", "change score= or weights=")
         K, scores = trail.k.shape[-2], trail.scores
@@ -334,12 +338,12 @@ class Change(NamedTuple):
     weights or output of these heads.
     """
 
-    layers: tuple[int | str, ...] | None
-    heads: tuple[int, ...] | None
-    mask: Expr | None
-    score: Expr | None
-    sinks: Any
-    values: dict[str, Any]
+    layers: tuple[int | str, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    mask: Expr | None = None
+    score: Expr | None = None
+    sinks: Any = None
+    values: Mapping[str, Any] = MappingProxyType({})
 
     def selects(self, name: str, number: int | None) -> bool:
         """Whether this layer is changed."""
