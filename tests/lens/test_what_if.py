@@ -1,5 +1,7 @@
 """`what_if` and `effects`: a running model with changed attention, against the same change by hand."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -429,3 +431,36 @@ def test_functions_of_weights(name):
     weights = plain.weights()[2, ::-1].cumsum(-1)
     np.testing.assert_allclose(changed[2], weights @ values[2], atol=1e-5)
     np.testing.assert_allclose(changed[1], plain.out[1], atol=1e-5)
+
+
+@torch.no_grad()
+def test_another_thread_runs_the_model():
+    """It is in the middle of a layer where the block begins a call, and leaves it before the attention of that call."""
+    run, model, _ = host("llama")
+    register()
+    model.set_attn_implementation("regard")
+    plain = run()
+    with rg.what_if(model, layer=1, output=0):
+        expected = run()
+    first, last = (layer.self_attn for layer in model.model.layers)
+    entered, ready, outputs = threading.Event(), threading.Event(), []
+    other = threading.Thread(target=lambda: outputs.append(run()))
+
+    def meet(module, _):
+        if threading.current_thread() is other and module is first:
+            entered.set()
+            ready.wait(60)
+        elif threading.current_thread() is not other and module is last:
+            ready.set()
+            other.join()
+
+    with rg.what_if(model, layer=1, output=0):
+        handles = [module.register_forward_pre_hook(meet) for module in (first, last)]
+        other.start()
+        entered.wait(60)
+        changed = run()
+    for handle in handles:
+        handle.remove()
+
+    torch.testing.assert_close(changed, expected)
+    torch.testing.assert_close(outputs[0], plain)

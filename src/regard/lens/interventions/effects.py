@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
@@ -254,10 +255,12 @@ class Blocks:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Inside the block, outputs are kept."""
+        thread = threading.get_ident()
 
         def kept(path: str):
             def keep(module, given, out) -> None:
-                self.outputs[path] = None if path in self.outputs else out
+                if threading.get_ident() == thread:
+                    self.outputs[path] = None if path in self.outputs else out
 
             return keep
 
@@ -298,16 +301,21 @@ class Blocks:
             if path.rpartition(".")[0] == own.rpartition(".")[0] and out is not None:
                 changed[self.modules[path]] = out if path != own else _patched(out, rows, value)
         before = {module: module.__dict__.get("forward") for module in changed}
+        thread = threading.get_ident()
+
+        def forward(out: Any, usual: Callable[..., Any], *args: Any, **named: Any) -> Any:
+            return out if threading.get_ident() == thread else usual(*args, **named)
+
         try:
             for module, out in changed.items():
-                module.forward = lambda *_, out=out, **__: out
+                module.forward = functools.partial(forward, out, module.forward)
             yield
         finally:
-            for module, forward in before.items():
-                if forward is None:
+            for module, usual in before.items():
+                if usual is None:
                     module.__dict__.pop("forward", None)
                 else:
-                    module.forward = forward
+                    module.forward = usual
 
 
 def block_of(layer: str) -> str:
