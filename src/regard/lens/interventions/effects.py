@@ -8,7 +8,7 @@ import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -243,6 +243,23 @@ def _where(kept: torch.Tensor, value: Any, out: torch.Tensor) -> torch.Tensor:
     return torch.where(kept.to(out.device), out, value)
 
 
+@contextlib.contextmanager
+def hooked(modules: Iterable[torch.nn.Module], keep: Callable[..., None]) -> Iterator[None]:
+    """Inside the block, keep(module, args, named, out) is called after each of these modules in this thread."""
+    thread = threading.get_ident()
+
+    def hook(*call: Any) -> None:
+        if threading.get_ident() == thread:
+            keep(*call)
+
+    handles = [module.register_forward_hook(hook, with_kwargs=True) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 class Blocks:
     """The blocks of a model, the entries of its lists of modules, and their outputs for one text, in the order in which
     they ended; None of a block that was called twice.
@@ -252,25 +269,15 @@ class Blocks:
         self.modules = dict(model.named_modules())
         self.outputs: dict[str, Any] = {}
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> contextlib.AbstractContextManager[None]:
         """Inside the block, outputs are kept."""
-        thread = threading.get_ident()
+        paths = {module: path for path, module in self.modules.items() if path.rpartition(".")[2].isdigit()}
 
-        def kept(path: str):
-            def keep(module, given, out) -> None:
-                if threading.get_ident() == thread:
-                    self.outputs[path] = None if path in self.outputs else out
+        def keep(module: torch.nn.Module, args: Any, named: Any, out: Any) -> None:
+            path = paths[module]
+            self.outputs[path] = None if path in self.outputs else out
 
-            return keep
-
-        listed = [(path, module) for path, module in self.modules.items() if path.rpartition(".")[2].isdigit()]
-        handles = [module.register_forward_hook(kept(path)) for path, module in listed]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return hooked(paths, keep)
 
     def streams(self, layers: list[str]) -> Parts:
         """What the blocks of these layers return, in the list of modules in which the last one is. Refused: blocks that

@@ -126,7 +126,7 @@ def measure_of(
 
 
 def _named(measure: str | None, clean: Any, subject: Subject, token: str | int | None):
-    logits: Any = _logits(clean) if subject.writes else getattr(clean, "logits", None)
+    logits: Any = main_output(clean) if subject.writes else getattr(clean, "logits", None)
     ids: Any = subject.ids
     fits = logits is not None and logits.ndim == 3 and ids is not None and logits.shape[1] == len(ids)
     writes = subject.writes and fits
@@ -137,15 +137,15 @@ def _named(measure: str | None, clean: Any, subject: Subject, token: str | int |
             1 - F.cosine_similarity(main_output(out).double(), before, dim=-1)
         ).clamp_min(0)
     if name == LOSS and writes and len(ids) > 1:
-        return name, lambda out: _per_entry(_losses(_logits(out), ids))
+        return name, lambda out: _per_entry(_losses(main_output(out), ids))
     if name == KL and logits is not None:
         expected = logits.double().log_softmax(-1)
         return name, lambda out: _per_entry(
-            (expected.exp() * (expected - _logits(out).double().log_softmax(-1))).sum(-1)
+            (expected.exp() * (expected - main_output(out).double().log_softmax(-1))).sum(-1)
         )
     if name == LOGIT and logits is not None:
         number = int(_last(logits)[0].argmax()) if token is None else token_number(token, subject, logits.shape[-1])
-        return name, lambda out: _last(_logits(out))[:, number]
+        return name, lambda out: _last(main_output(out))[:, number]
     raise refuse(
         "effects",
         "the output does not have this measure",
@@ -153,11 +153,6 @@ def _named(measure: str | None, clean: Any, subject: Subject, token: str | int |
         "cosine, a function of the output; loss, logit and kl of models with logits, loss of more than one token",
         "pass measure='cosine', or load the model with its language head",
     )
-
-
-def _logits(out: Any) -> torch.Tensor:
-    """The logits of a model of transformers, or of `regard.models`, whose output they are."""
-    return getattr(out, "logits", out)
 
 
 def _per_entry(numbers: torch.Tensor) -> torch.Tensor:
@@ -213,7 +208,7 @@ def main_output(out: Any) -> torch.Tensor:
 def difference(subject: Subject, before: Any, after: Any) -> list[str]:
     """The likeliest next tokens of models that write, otherwise the tokens whose outputs change most."""
     if subject.writes:
-        chances = [_logits(out)[0, -1].double().softmax(-1) for out in (before, after)]
+        chances = [main_output(out)[0, -1].double().softmax(-1) for out in (before, after)]
         likeliest = sum(chances).topk(SHOWN).indices.tolist()
         rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {subject.spell(each)!r}" for each in likeliest]
         return ["  before    after  next token", *rows]

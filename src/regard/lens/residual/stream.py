@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +10,7 @@ import torch
 
 from ...common.errors import Refused, refuse
 from ...models.language_model import LanguageModel
-from ..interventions.effects import block_of
+from ..interventions.effects import block_of, hooked
 from ..interventions.measures import Subject, token_number
 from ..open_model import OpenModel
 from ..recording.entry import of_module
@@ -88,7 +86,7 @@ class Stream:
         self.head, self.count = head, len(subject.ids)
         self.ends: dict[torch.nn.Module, tuple[Any, Any]] = {}
         self.names = {module: name for name, module in self.model.named_modules()}
-        with torch.no_grad(), self._watching():
+        with torch.no_grad(), hooked(self.names, self._keep):
             options = RecordingOptions(values=True, hashed=False, matrices=1 << 62)
             if isinstance(self.model, LanguageModel):
                 run = of_module(self.model, subject.args or subject.named, None, options)
@@ -142,19 +140,9 @@ class Stream:
             raise _refuse("what the layer reads is not the stream or a norm of it", call.name)
         return None
 
-    @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Inside the block, the first input and output of each module are kept."""
-
-        def keep(module: torch.nn.Module, args: Any, named: dict[str, Any], out: Any) -> None:
-            self.ends[module] = _first([*args, *named.values()]), _first(out)
-
-        handles = [module.register_forward_hook(keep, with_kwargs=True) for module in self.names]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    def _keep(self, module: torch.nn.Module, args: Any, named: dict[str, Any], out: Any) -> None:
+        """Keeps the first input and output of a module."""
+        self.ends[module] = _first([*args, *named.values()]), _first(out)
 
     def _rows(self, value: Any, width: int | None = None) -> Any:
         """(T, width) float64 of a tensor with a row for each token; None of others."""
