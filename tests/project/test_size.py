@@ -7,10 +7,10 @@ BUDGET = {
     "src/regard": {
         "engines": 127_730,  # selected keys, second derivatives (reference/second.py), jit/products.py
         "conformance": 45_260,  # a session is closed where its suite cannot begin (pytest_plugin.py)
-        "lens": 85_860,  # patches of the stream, sources of effects, functions in what_if, rotated circuits, rollout
-        "torch": 39_220,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
+        "lens": 85_852,  # patches of the stream, sources of effects, functions in what_if, rotated circuits, rollout
+        "torch": 39_212,  # hf/cache.py, hf/continuous_batching.py, replaced_sdpa.py, invariance.py
         "compat": 7_070,  # the functions of flash-attn and xformers, what their own suites use
-        "observe": 14_050,  # of torch before; what changes calls, observers inside observers, other threads
+        "observe": 14_041,  # of torch before; what changes calls, observers inside observers, other threads
         "learn": 34_030,
         "parallel": 31_970,  # as common: torch is not used until its import has ended
         "laws": 32_850,  # of conformance before; the base of findings (finding.py), which audits and conformance share
@@ -19,7 +19,7 @@ BUDGET = {
         "ledger": 26_730,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_790,
         "api": 27_100,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)
-        "cli": 18_980,  # look --effects --source; audit, look and cost take FILE.py:CLASS (arguments.py)
+        "cli": 18_976,  # look --effects --source; audit, look and cost take FILE.py:CLASS (arguments.py)
         "common": 15_040,  # what modules of transformers declare, of torch before; the default model is read once
         "sandbox": 2_580,  # of conformance before
         "top": 610,
