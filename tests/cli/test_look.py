@@ -260,6 +260,9 @@ def test_the_head_that_matters_most_is_shown_first(here):
     assert str(effects) in out and f"without it, cosine changes most: by {effects.values[layer, head]:+.3g}" in out
     assert str(effects.ranked(1)[0][0]) == f"{effects.layers[layer]} head {head}"
     assert str(effects) in done("look", "new")
+    patched = rg.effects(None, text, of="stream", source="The people were happy.")
+    assert str(patched) in done("look", text, "--source", "The people were happy.")
+    assert "--source" in refused("what-if", text, "--source", "The people were happy.")
 
 
 def test_what_is_wrong_is_said_in_the_terminal_and_on_the_page(here):

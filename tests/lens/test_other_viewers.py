@@ -78,8 +78,8 @@ def test_words_are_positions():
 
 
 def test_frames_and_files(tmp_path, monkeypatch):
-    """A row for each allowed pair, with its tokens; without pandas the fix is named. Layers that differ are no array.
-    In a notebook, a call shows itself, also one that was made by hand.
+    """A row for each allowed pair, with its tokens; without pandas the fix is named. Layers that differ are no array;
+    rollout is a product of them. In a notebook, a call shows itself, also one that was made by hand.
     """
     q, k = normal(2, 2, 3, 8)
     run = rg.look(q, k=k, mask=rg.causal(), tokens=["zebra", "b", "c"])
@@ -94,5 +94,9 @@ def test_frames_and_files(tmp_path, monkeypatch):
         run.to_pandas()
     with refusing("layers of different sizes.*call by call"):
         of_weights([np.full((heads, 4, 4), 0.25) for heads in (2, 3)]).weights()
+    first, last = (np.tri(3, k=-each) + np.eye(3) for each in (0, 1))
+    first, last = (each / each.sum(1, keepdims=True) for each in (first, last))
+    rolled = of_weights([first[None], last[None]]).rollout()
+    np.testing.assert_allclose(rolled, (last + np.eye(3)) / 2 @ (first + np.eye(3)) / 2, rtol=1e-6)
     bare = Call("mine", 0, "rows", "keys", call.lse, call.q, call.k)
     assert "regard · attention" in call._repr_html_() and "regard · mine" in bare._repr_html_()

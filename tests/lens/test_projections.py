@@ -109,8 +109,10 @@ def test_heads_of_a_fused_matrix(axes):
     whole = Projection(parts.transpose(*axes, 2, 3).reshape(24, 16), b.transpose(*axes, 2).reshape(24))
     for part, bias in zip(parts, b):
         heads = np.einsum("qm,hdm->hqd", x, part) + bias[:, None]
-        found = heads_from(x, whole, heads, 2.0**-53)
-        assert np.array_equal(found.w, part) and np.array_equal(found.b, bias)
+        found, rotated = heads_from(x, whole, heads, 2.0**-53)
+        assert np.array_equal(found.w, part) and np.array_equal(found.b, bias) and not rotated
+        turned = np.concatenate([heads[:, :1], heads[:, 1:, [1, 0, 3, 2]]], 1)
+        assert heads_from(x, whole, turned, 2.0**-53)[1]
     for rows, others in ((x, heads + 1e-9), (x[:, :8], heads), (x[:5], heads)):
         assert heads_from(rows, whole, others, 2.0**-53) is None
 

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 import regard as rg
+from regard.models import Config, LanguageModel
 from regard.torch.hf.tiny_models import tiny_config
 from tests.support.hf_models import sharpened
 from tests.support.refusals import refusing
@@ -134,6 +135,31 @@ def test_circuits_are_products_of_the_weights():
     assert np.isnan(found.composition("v")[0]).all()
 
 
+@torch.no_grad()
+def test_matches_of_a_layer_that_rotates():
+    """They are the scores of keys at the same position, with shared keys, too."""
+    model, _ = made("llama", num_key_value_heads=2)
+    layer = model.model.layers[1]
+    x = layer.input_layernorm(model.model.embed_tokens.weight)
+    q, k = (getattr(layer.self_attn, f"{name}_proj")(x).view(len(x), -1, 8) for name in "qk")
+    scores = q[7, 3] @ k[:, 1].T / 8**0.5
+    found = rg.circuits(model, inputs=X).matches(1, 3, 7, 64)
+    assert [token for token, _ in found] == scores.argsort(descending=True).tolist()
+    np.testing.assert_allclose([value for _, value in found], scores.sort(descending=True).values, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_of_regard(tied):
+    """The parts add up to its logit, and the last block predicts what it predicts, also with tied embeddings."""
+    torch.manual_seed(0)
+    model = LanguageModel(Config(vocabulary=11, d_model=16, layers=2, heads=4, tied=tied)).eval()
+    found, lens = (make(model, inputs=X["input_ids"]) for make in (rg.contributions, rg.logit_lens))
+    logits = model(X["input_ids"])[0].detach()
+    parts = found.heads.sum() + sum(found.rest.values()) + found.embedding + found.constant
+    np.testing.assert_allclose([parts, found.logit], float(logits[-1].max()), rtol=1e-5)
+    np.testing.assert_array_equal(lens.numbers[-1, :, 0], logits.argmax(-1))
+
+
 def test_what_is_not_a_sum_is_refused():
     """Blocks that normalize their sum, or scale what attention adds; a model without a head; rows that do not exist."""
     for name, more, words in (
@@ -153,7 +179,7 @@ def test_what_is_not_a_sum_is_refused():
         "no such token": lambda: rg.contributions(model, inputs=X, position=8),
         "not one token": lambda: rg.contributions(model, inputs=X, token=-1),
         "no such head": lambda: rg.circuits(model, inputs=X).writes(2, 0, 3),
-        "W_k is not known": lambda: rg.circuits(made("llama")[0], inputs=X).composition("q"),
+        "W_k is not known": lambda: rg.circuits(made("qwen3")[0], inputs=X).composition("q"),
         "count=0": lambda: rg.logit_lens(model, inputs=X, count=0),
     }.items():
         with refusing(words):

@@ -1,5 +1,7 @@
 """`what_if` and `effects`: a running model with changed attention, against the same change by hand."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -119,10 +121,12 @@ def test_a_head_without_output(name):
 
 @pytest.mark.parametrize("way", ["einsum", "bmm", "sdpa"])
 def test_rules_by_hand(way):
-    """Masks and scores of some heads and entries, against softmax(score(s) where mask) v over written-out products."""
+    """Masks, scores and values of some heads and entries, against softmax(score(s) where mask) v over written-out
+    products.
+    """
     run, model, _ = host(way)
-    mask, rule = (query != 4) | (key > 1) | (batch == 0), score * 0.5 + head
-    with torch.no_grad(), rg.what_if(model, head=[0, 3], mask=mask, score=rule):
+    mask, rule, other = (query != 4) | (key > 1) | (batch == 0), score * 0.5 + head, torch.randn(2, 1, 9, 4)
+    with torch.no_grad(), rg.what_if(model, head=[0, 3], mask=mask, score=rule, v=other):
         out = run()
         x = torch.randn(2, 9, 16, generator=torch.manual_seed(0))
         q, k, v = model.inner(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
@@ -131,6 +135,7 @@ def test_rules_by_hand(way):
     allowed = causal.repeat(2, 4, 1, 1)
     allowed[1, [0, 3], 4, :2] = False
     scores[:, 0], scores[:, 3] = scores[:, 0] * 0.5, scores[:, 3] * 0.5 + 3
+    v[:, [0, 3]] = other
     expected = (scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
     torch.testing.assert_close(out, model.outer(expected), atol=1e-5, rtol=1e-5)
@@ -156,13 +161,16 @@ def test_a_run_repeated():
     assert running.calls == 2
 
 
-def test_steps_gradients_and_looks():
-    """Positions are those of the text with a cache, too; gradients flow; a run recorded inside has the change."""
-    model = MODELS["llama"]()
-    with torch.no_grad(), rg.what_if(model, layer=0, mask=key != 2):
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_steps_gradients_and_looks(name):
+    """Positions are those of the text with a cache, too, which may have dropped keys before its window; gradients flow;
+    a run recorded inside has the change.
+    """
+    model = MODELS[name]()
+    with torch.no_grad(), rg.what_if(model, layer=0, mask=key != 2, score=score + (query - 2 * key) % 3):
         whole = model(IDS).logits
-        first = model(IDS[:, :5], use_cache=True)
-        rest = model(IDS[:, 5:], past_key_values=first.past_key_values).logits
+        first = model(IDS[:, :6], use_cache=True)
+        rest = model(IDS[:, 6:], past_key_values=first.past_key_values).logits
         seen = rg.look(model, inputs={"input_ids": IDS}).calls
     with rg.what_if(model, layer=1, head=1, output=0) as change:  # not of what `look` computes about calls
         without = rg.look(model, inputs={"input_ids": IDS}).calls[1]
@@ -170,7 +178,7 @@ def test_steps_gradients_and_looks():
     with rg.what_if(layer := Written("einsum"), score=2 * score), rg.what_if(layer, head=2, mask=key != 3):
         layer(x).sum().backward()
 
-    torch.testing.assert_close(rest, whole[:, 5:], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(rest, whole[:, 6:], atol=1e-5, rtol=1e-5)
     assert change.calls == 1 and not without.out[1].any() and without.rows["moved"][1].all()
     assert not seen[0].weights()[..., 2].any() and seen[1].weights()[..., 2].any()
     assert x.grad.isfinite().all() and x.grad.any()
@@ -256,6 +264,11 @@ def test_refusals(name):
         run()
 
 
+def last(out):
+    """A number for each entry of a batch."""
+    return (out if isinstance(out, torch.Tensor) else out[0])[:, -1, 5]
+
+
 @pytest.mark.parametrize("name", ["llama", "t5", "einsum", "reversed", "apart"])
 def test_effects_one_by_one(name):
     """Every head in a batch is the head alone, also where blocks before it are not computed again."""
@@ -263,9 +276,6 @@ def test_effects_one_by_one(name):
     own = {"reversed": Reversed, "apart": Apart}
     model = own[name]() if name in own else host(name)[1]
     inputs = inputs_of(name) if name in MODELS else torch.randn(1, 9, 16)
-
-    def last(out):
-        return (out if isinstance(out, torch.Tensor) else out[0])[:, -1, 5]
 
     found = rg.effects(model.eval(), inputs=inputs, measure=last)
     for layer, number in np.ndindex(found.values.shape):
@@ -348,3 +358,109 @@ def test_refusals_of_effects():
     ):
         with refusing(words):
             rg.effects(layer, **given)
+
+
+class Hooks:
+    """Patching by hooks: of row 2 after a block, and of what head 1 gives to an output projection."""
+
+    def __init__(self, model, path):
+        self.model, self.block = model, model.get_submodule(path[: path.index(".1.") + 2])
+        self.outer, self.wide = model.get_submodule(path), model.get_submodule(path).weight.shape[1] // 4
+
+    def run(self, inputs, head=lambda columns: columns, row=None):
+        """The output of the model, of the head, and of the block, with these changes."""
+        seen = []
+
+        def before(_, args):
+            columns = args[0][..., self.wide : 2 * self.wide]
+            seen.append(columns.clone())
+            columns.copy_(head(columns))
+
+        def after(_, args, out):
+            first = out if isinstance(out, torch.Tensor) else out[0]
+            seen.append(first.clone())
+            if row is not None:
+                first[:, 2] = row[:, 2]
+
+        handles = self.outer.register_forward_pre_hook(before), self.block.register_forward_hook(after)
+        out = self.model(**inputs)
+        for handle in handles:
+            handle.remove()
+        return out, *seen
+
+
+def total(out):
+    """A number for each entry of a batch, to which every row adds."""
+    return out[0][:, :, 5].sum(1)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
+@torch.no_grad()
+def test_recipes_of_hooks(name):
+    """Activation patching of the stream and of heads, means, and functions of a head, against hooks."""
+    _, model, path = host(name)
+    hooks, given = Hooks(model, path), inputs_of(name)
+    other = {part: ids.flip(1) + 1 for part, ids in given.items()}
+    (clean, own, _), (_, head, block) = hooks.run(given), hooks.run(other)
+    mean = torch.cat([own, head], 1).mean(1, keepdim=True)
+    layer = path.removesuffix(".output.dense").rpartition(".")[0] + "*"
+    with rg.what_if(model, layer=layer, head=1, output=lambda out: out * 2 - 1):
+        changed = model(**given)
+    torch.testing.assert_close(total(changed), total(hooks.run(given, lambda out: out * 2 - 1)[0]))
+    for of, source, at, expected in (
+        ("stream", other, (-1, 2), hooks.run(given, row=block)),
+        ("heads", other, (-1, 1), hooks.run(given, lambda _: head)),
+        ("heads", [given, other], (-1, 1), hooks.run(given, lambda _: mean)),
+    ):
+        found = rg.effects(model, inputs=given, of=of, source=source, measure=total)
+        np.testing.assert_allclose(found.values[at], float(total(expected[0]) - total(clean)), atol=1e-4)
+        assert np.abs(found.values[at]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["llama", "sdpa"])
+@torch.no_grad()
+def test_functions_of_weights(name):
+    """They get the weights of the head; what `look` computes about the changed calls in NumPy is not changed."""
+    _, model, path = host(name)
+    layer = path.rpartition(".")[0] + "*" if name == "llama" else None
+    inputs = {"inputs": {"input_ids": IDS}} if name == "llama" else {"inputs": torch.randn(2, 9, 16)}
+    with rg.what_if(model, layer=layer, head=2, weights=lambda weights: weights.flip(-2).cumsum(-1)):
+        changed = rg.look(model, **inputs, values=True).calls[-1].out
+    plain = rg.look(model, **inputs, values=True).calls[-1]
+    values = np.repeat(plain.v, len(plain.out) // len(plain.v), 0)
+    weights = plain.weights()[2, ::-1].cumsum(-1)
+    np.testing.assert_allclose(changed[2], weights @ values[2], atol=1e-5)
+    np.testing.assert_allclose(changed[1], plain.out[1], atol=1e-5)
+
+
+@torch.no_grad()
+def test_another_thread_runs_the_model():
+    """It is in the middle of a layer where the block begins a call, and leaves it before the attention of that call."""
+    run, model, _ = host("llama")
+    register()
+    model.set_attn_implementation("regard")
+    plain = run()
+    with rg.what_if(model, layer=1, output=0):
+        expected = run()
+    first, last = (layer.self_attn for layer in model.model.layers)
+    entered, ready, outputs = threading.Event(), threading.Event(), []
+    other = threading.Thread(target=lambda: outputs.append(run()))
+
+    def meet(module, _):
+        if threading.current_thread() is other and module is first:
+            entered.set()
+            ready.wait(60)
+        elif threading.current_thread() is not other and module is last:
+            ready.set()
+            other.join()
+
+    with rg.what_if(model, layer=1, output=0):
+        handles = [module.register_forward_pre_hook(meet) for module in (first, last)]
+        other.start()
+        entered.wait(60)
+        changed = run()
+    for handle in handles:
+        handle.remove()
+
+    torch.testing.assert_close(changed, expected)
+    torch.testing.assert_close(outputs[0], plain)

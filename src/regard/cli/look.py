@@ -44,6 +44,7 @@ RECORDING = (
     "--limit",
     "--inputs",
     "--effects",
+    "--source",
 )
 
 
@@ -146,7 +147,13 @@ def look(
     generate: Annotated[int | None, option("Generate this many tokens.", min=1)] = None,
     effects: Annotated[
         str | None,
-        option("Rank what the output depends on, and show that head first: heads, layers or tokens.", metavar="<OF>"),
+        option("Rank what the output depends on, heads first: heads, layers, tokens or stream.", metavar="<OF>"),
+    ] = None,
+    source: Annotated[
+        str | None,
+        option(
+            "A text of as many tokens, of whose run heads, layers or the stream (without --effects) are taken.", "0"
+        ),
     ] = None,
     inputs: Inputs = None,
     target: Annotated[str | None, option("Target text, for encoder-decoder models.")] = None,
@@ -202,11 +209,11 @@ def look(
 
             what, accepts = model_of("look", given.model, inputs)
             effect = None
-            if effects is not None:
+            if effects or source:
                 from ..lens.interventions.effects import effects as ranked
 
-                of: Any = effects
-                effect = ranked(what, given.text, of=of, inputs=accepts, target=target, layer=chosen)
+                of: Any = effects or "stream"
+                effect = ranked(what, given.text, of=of, source=source, inputs=accepts, target=target, layer=chosen)
             run = record(
                 what,
                 given.text,

@@ -29,7 +29,12 @@ def what_if(
         list[str] | None,
         option("Cut the edge from a token to one that it attends to: 'it->animal', '10->2'.", metavar="<ROW->KEY>"),
     ] = None,
-    effects: Annotated[str | None, option("Rank what matters: heads, layers, tokens or edges.", metavar="<OF>")] = None,
+    effects: Annotated[
+        str | None, option("Rank what matters: heads, layers, tokens, edges or stream.", metavar="<OF>")
+    ] = None,
+    source: Annotated[
+        str | None, option("With --effects: a text of as many tokens, of whose run parts take their place.", "0")
+    ] = None,
     layer: Annotated[list[str] | None, option("Number or name of a layer. Can be repeated.", "all")] = None,
     head: Annotated[list[int] | None, option("Number of a head. Can be repeated.", "all")] = None,
     measure: Annotated[str | None, option("With --effects: loss, logit, kl or cosine.", "automatic")] = None,
@@ -49,7 +54,11 @@ def what_if(
         from ..lens.interventions.what_if import what_if as changed
     from .terminal import emit
 
-    unused = {"--measure": measure, "--token": token, "--save": save} if effects is None else {"--cut": cut or None}
+    unused = (
+        {"--measure": measure, "--token": token, "--save": save, "--source": source}
+        if effects is None
+        else {"--cut": cut or None}
+    )
     if passed := [name for name, value in unused.items() if value is not None]:
         needed = "--effects" if effects is None else "the options of --effects"
         raise refuse("what-if", f"{passed[0]} has no effect", " ".join(passed), needed, f"omit {passed[0]}")
@@ -60,7 +69,7 @@ def what_if(
     layers = None if not layer else [int(each) if each.isdigit() else each for each in layer]
     if effects is not None:
         given: Any = {"of": effects, "measure": measure, "token": token, "layer": layers, "head": head or None}
-        found = ranked(model, text, target=target, inputs=example, **given)
+        found = ranked(model, text, source=source, target=target, inputs=example, **given)
         emit(str(found))
         if save is not None:
             found.save(save)
@@ -89,11 +98,10 @@ def _without(subject: Subject, cut: list[str]):
     """The mask without these edges."""
     from ..language.expr import key, query
 
-    mask: Any = None
+    mask: Any = True
     for edge in cut:
         row, arrow, column = edge.partition("->")
         if not arrow:
             raise refuse("what-if", "not an edge", f"--cut {edge}", "ROW->KEY", "pass, for example, 'it->animal'")
-        kept = ~((query == subject.position(row)) & (key == subject.position(column)))
-        mask = kept if mask is None else mask & kept
+        mask = mask & ~((query == subject.position(row)) & (key == subject.position(column)))
     return mask

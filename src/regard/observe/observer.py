@@ -95,10 +95,14 @@ class Observer(TorchFunctionMode):
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Observer]:
+        def here(hook):
+            """The hook, for calls of this thread; another one may call the same model."""
+            return lambda *given: hook(*given) if threading.get_ident() == self.thread else None
+
         handles: list[Any] = []
         for module in self.modules.values():
-            handles.append(module.register_forward_pre_hook(self._entered, with_kwargs=True))
-            handles.append(module.register_forward_hook(self._left, always_call=True))
+            handles.append(module.register_forward_pre_hook(here(self._entered), with_kwargs=True))
+            handles.append(module.register_forward_hook(here(self._left), always_call=True))
         watchers.append(self._intercept)
         try:
             with listening(self) if self.describing else contextlib.nullcontext(), self:

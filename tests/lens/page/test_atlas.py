@@ -152,3 +152,17 @@ def test_heads_have_the_color_of_their_effect(opened):
     assert shares == ["25", "—", "100", "0", "50", "13"]
     view.click("#grid button[data-call='1'][data-head='1']")
     assert "(without it, loss changes by +0.500)" in view.text("#sentence") and "effects" not in view.text("#facts")
+
+
+def test_the_grid_of_patches(opened):
+    """A run with effects of the stream has a table of tokens and blocks, colored by the change; others have none."""
+    run, _ = example(n=12)
+    values = np.zeros((2, 12))
+    values[0, 2], values[1, 3], values[1, 4] = -2, 1, np.nan
+    effects = Effects("stream", "logit", values, 3.0, ("h.0", "h.1"), run.axes["text"].tokens)
+    view = opened(dataclasses.replace(run, facts={**run.facts, "effects": effects.fact}))
+    cells = view.tab.locator("#stream tbody tr")
+    assert cells.nth(2).locator("td").all_inner_texts() == ["-2.0", "0"]
+    assert cells.nth(4).locator("td").all_inner_texts() == ["0", ""]
+    colors = [cells.nth(at).locator("td").nth(at - 2).evaluate("cell => cell.style.background") for at in (2, 3)]
+    assert colors[0] != colors[1] and not opened(run).tab.locator("#stream").is_visible()

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from ...common.errors import refuse
 from ...common.module_settings import is_transformers_model
+from ...models.language_model import LanguageModel
 from ...observe.observer import arguments
 from ...torch.hf.load_model import Opened, opened
 from ..recording.inputs import given_inputs, given_text
@@ -24,7 +25,8 @@ LOSS, LOGIT, KL, COSINE = "loss", "logit", "kl", "cosine"
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model with the arguments of one entry. axis: the tokens of the text, or numbers · ids: of the text that the
-    model reads or writes, (tokens,), if known · words: its tokenizer · writes: whether it predicts the next token.
+    model reads or writes, (tokens,), if known · tokenizer: of the model, if any · writes: whether it predicts the next
+    token · where: the function that refuses what does not fit.
     """
 
     model: torch.nn.Module
@@ -32,8 +34,14 @@ class Subject:
     named: dict[str, Any]
     axis: Axis
     ids: torch.Tensor | None = None
-    words: Any = None
+    tokenizer: Any = None
     writes: bool = False
+    where: str = "effects"
+
+    @property
+    def words(self) -> Any:
+        """The tokenizer itself, which may be a part of a processor."""
+        return Opened("", self.model, self.tokenizer).words
 
     def __call__(self, copies: int) -> Any:
         """The output of a batch of copies of the input."""
@@ -44,40 +52,45 @@ class Subject:
         return self.model(*map(repeat, self.args), **{name: repeat(value) for name, value in self.named.items()})
 
     @classmethod
-    def of(cls, model: Any, text: str | None, target: str | None, inputs: Any, tokenizer: Any) -> Subject:
+    def of(
+        cls, model: Any, text: str | None, target: str | None, inputs: Any, tokenizer: Any, where: str = "effects"
+    ) -> Subject:
         """A model by name with a text, a loaded one, or a module with inputs."""
         if is_transformers_model(model) or model is None or not callable(model):
             held = model if isinstance(model, torch.nn.Module) else None
             if held is None and tokenizer is not None:
                 fix = "leave it out: the folder has its own"
-                raise refuse("effects", "tokenizer= is not used", "a model by name", "a loaded model", fix)
-            held = opened(model, writes=None) if held is None else Opened(type(held).__name__, held, tokenizer, False)
-            return cls._of_transformers(held, text, target, inputs)
+                raise refuse(where, "tokenizer= is not used", "a model by name", "a loaded model", fix)
+            if (text is None) == (inputs is None):
+                passed = "no text" if text is None else "a text and inputs"
+                raise refuse(where, "one input is needed", passed, "text= or inputs=", "pass the text alone")
+            found = opened(model, writes=None) if held is None else Opened(type(held).__name__, held, tokenizer, False)
+            return cls._of_transformers(found, text, target, inputs, where)
         if inputs is None or (text, target, tokenizer) != (None, None, None):
-            raise refuse(
-                "effects",
-                "nothing to run" if inputs is None else "a text or tokenizer for a module",
-                type(model).__name__,
-                "the arguments of the module",
-                "pass inputs=, and no text",
-            )
+            what = "nothing to run" if inputs is None else "a text or tokenizer for a module"
+            raise refuse(where, what, type(model).__name__, "the arguments of the module", "pass inputs=, and no text")
         args, named = arguments(inputs)
         first = next((one for one in (*args, *named.values()) if isinstance(one, torch.Tensor) and one.ndim > 1), None)
-        length = 1 if first is None else first.shape[1]
-        return cls(model, args, named, Axis.of(length))._checked()
+        ids = first[0] if isinstance(model, LanguageModel) and first is not None else None
+        axis = Axis.of(1 if first is None else first.shape[1])
+        return cls(model, args, named, axis, ids, writes=ids is not None, where=where)._checked()
 
     @classmethod
-    def _of_transformers(cls, held: Opened, text: str | None, target: str | None, inputs: Any) -> Subject:
-        if (text is None) == (inputs is None):
-            passed = "no text" if text is None else "a text and inputs"
-            raise refuse("effects", "one input is needed", passed, "text= or inputs=", "pass the text alone")
+    def _of_transformers(cls, held: Opened, text: str | None, target: str | None, inputs: Any, where: str) -> Subject:
         given = given_inputs(held, inputs, 0) if text is None else given_text(held, text, target, 0, 0)
         entries = given.inputs
         if is_writer := held.model.can_generate():
             entries = entries | {"use_cache": False}
         read = entries.get("decoder_input_ids", entries.get("input_ids"))
         axis = given.axes.get("target", given.axes.get("text")) or Axis.of(1 if read is None else len(read[0]))
-        return cls(held.model, (), entries, axis, None if read is None else read[0], held.words, is_writer)._checked()
+        ids = None if read is None else read[0]
+        return cls(held.model, (), entries, axis, ids, held.tokenizer, is_writer, where)._checked()
+
+    def with_input(self, source: Any, target: str | None) -> Subject:
+        """The same model with another text, or with other inputs."""
+        text, inputs = (source, None) if isinstance(source, str) else (None, source)
+        target = None if text is None else target
+        return Subject.of(self.model, text, target, inputs, self.tokenizer, self.where)
 
     def position(self, token: str | int) -> int:
         """The position of a token of the text, a number or a word. Refused: a word that it does not have."""
@@ -85,7 +98,7 @@ class Subject:
         if found is None:
             fix = f"choose among: {' '.join(named(self.axis, at) for at in range(min(40, len(self.axis))))}"
             expected = f"a position from 0 to {len(self.axis) - 1}, or a word of the text"
-            raise refuse("what_if", "no such token", f"{token!r}", expected, fix)
+            raise refuse(self.where, "no such token", f"{token!r}", expected, fix)
         return found
 
     def spell(self, number: int) -> str | int:
@@ -95,9 +108,9 @@ class Subject:
     def _checked(self) -> Subject:
         tensors = [each for each in (*self.args, *self.named.values()) if isinstance(each, torch.Tensor) and each.ndim]
         if more := next((tuple(each.shape) for each in tensors if each.shape[0] != 1), None):
-            raise refuse("effects", "a batch of several entries", f"{more}", "a batch of 1", "pass one text or entry")
+            raise refuse(self.where, "a batch of several entries", f"{more}", "a batch of 1", "pass one text or entry")
         if self.model.training:
-            raise refuse("effects", "a model in training mode", "dropout", "the same output each time", "model.eval()")
+            raise refuse(self.where, "a model in training mode", "dropout", "the same output each time", "model.eval()")
         return self
 
 
@@ -113,7 +126,7 @@ def measure_of(
 
 
 def _named(measure: str | None, clean: Any, subject: Subject, token: str | int | None):
-    logits: Any = getattr(clean, "logits", None)
+    logits: Any = main_output(clean) if subject.writes else getattr(clean, "logits", None)
     ids: Any = subject.ids
     fits = logits is not None and logits.ndim == 3 and ids is not None and logits.shape[1] == len(ids)
     writes = subject.writes and fits
@@ -124,13 +137,15 @@ def _named(measure: str | None, clean: Any, subject: Subject, token: str | int |
             1 - F.cosine_similarity(main_output(out).double(), before, dim=-1)
         ).clamp_min(0)
     if name == LOSS and writes and len(ids) > 1:
-        return name, lambda out: _per_entry(_losses(out.logits, ids))
+        return name, lambda out: _per_entry(_losses(main_output(out), ids))
     if name == KL and logits is not None:
         expected = logits.double().log_softmax(-1)
-        return name, lambda out: _per_entry((expected.exp() * (expected - out.logits.double().log_softmax(-1))).sum(-1))
+        return name, lambda out: _per_entry(
+            (expected.exp() * (expected - main_output(out).double().log_softmax(-1))).sum(-1)
+        )
     if name == LOGIT and logits is not None:
         number = int(_last(logits)[0].argmax()) if token is None else token_number(token, subject, logits.shape[-1])
-        return name, lambda out: _last(out.logits)[:, number]
+        return name, lambda out: _last(main_output(out))[:, number]
     raise refuse(
         "effects",
         "the output does not have this measure",
@@ -163,7 +178,7 @@ def token_number(token: str | int, subject: Subject, size: int) -> int:
         found = [] if subject.words is None else subject.words.encode(token, add_special_tokens=False)
     if len(found) != 1:
         raise refuse(
-            "effects",
+            subject.where,
             "not one token",
             f"token={token!r}, which is {len(found)} tokens",
             f"a word that the vocabulary has as one token, or a number from 0 to {size - 1}",
@@ -193,7 +208,7 @@ def main_output(out: Any) -> torch.Tensor:
 def difference(subject: Subject, before: Any, after: Any) -> list[str]:
     """The likeliest next tokens of models that write, otherwise the tokens whose outputs change most."""
     if subject.writes:
-        chances = [out.logits[0, -1].double().softmax(-1) for out in (before, after)]
+        chances = [main_output(out)[0, -1].double().softmax(-1) for out in (before, after)]
         likeliest = sum(chances).topk(SHOWN).indices.tolist()
         rows = [f"{chances[0][each]:8.2%} {chances[1][each]:8.2%}  {subject.spell(each)!r}" for each in likeliest]
         return ["  before    after  next token", *rows]

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from ...language.added_masks import hides, range_of
 from ...language.analysis import substituted
 from ...language.callables import Mask, Score, as_mask, as_score
 from ...language.checks.arguments import Arguments, is_bare
-from ...language.expr import Expr, head
+from ...language.expr import Expr, head, key, query
 from ...language.expr import score as the_score
 from ...language.functions import where
 from ...language.masks import causal, dense
@@ -34,6 +35,8 @@ from ..recording.entry import on_regard
 from ..recording.keeper import fits, layer_selection
 from ..recording.one_entry import reads
 
+Value = float | ArrayLike | Callable[[torch.Tensor], Any]
+
 
 @contextlib.contextmanager
 def what_if(
@@ -44,11 +47,11 @@ def what_if(
     mask: Mask | None = None,
     score: Score | None = None,
     sinks: float | ArrayLike | None = None,
-    q: float | ArrayLike | None = None,
-    k: float | ArrayLike | None = None,
-    v: float | ArrayLike | None = None,
-    weights: float | ArrayLike | None = None,
-    output: float | ArrayLike | None = None,
+    q: Value | None = None,
+    k: Value | None = None,
+    v: Value | None = None,
+    weights: Value | None = None,
+    output: Value | None = None,
 ) -> Iterator[WhatIf]:
     """Inside the block, attention of the model in this thread is computed with these changes; blocks nest.
 
@@ -67,10 +70,11 @@ def what_if(
         score: the new logit, an expression over `score`, which is the logit that the model computes: 2 * score.
         sinks: a logit in the denominator, one number or one per head; -inf removes those of the model.
         q: (B, H, Q, D), what broadcasts to it, or a number, in the place of that of the chosen heads, after positions
-            were applied.
+            were applied; or a function from the tensor of the chosen heads to what takes its place.
         k: (B, G, K, D), in the same way.
         v: (B, G, K, E), in the same way.
-        weights: (B, H, Q, K) weights in the place of the softmax.
+        weights: (B, H, Q, K) weights in the place of the softmax, in the same way. Weights that a layer returns are
+            those that it was computed with.
         output: (B, H, Q, E) in the place of the output of the chosen heads, such as 0, or `call.out` of a run.
 
     Yields:
@@ -121,7 +125,7 @@ class WhatIf(Observer):
         self.layers: dict[str, int | None] = {}
         self.reached = False
         self.ended: ObservedCall | None = None
-        self.v: torch.Tensor | None = None  # of the call of transformers that is computed
+        self.call: Computed | None = None  # the call of transformers that is computed
 
     def __repr__(self) -> str:
         return f"<what if: {self.calls} calls changed>"
@@ -151,7 +155,7 @@ class WhatIf(Observer):
 
     def compute(self, call: ObservedCall, function: Callable[..., Any]) -> Any:
         """A call with the changes."""
-        change = self._change(call.layer)
+        change = self._change(call.layer) if isinstance(call.q, torch.Tensor) else None  # arrays are not of a model
         if change is None:
             return function()
         self.calls += 1
@@ -173,19 +177,20 @@ class WhatIf(Observer):
         q, k, v = change.tensors(*(self._with_heads(call, change, tensor) for tensor in (call.q, call.k, call.v)))
         rules = _rules(call) if call.kind == REGARD else _rules_of_sdpa(call)
         rules = change.rules(rules, (q.shape[-3], q.shape[-2], k.shape[-2]))
+        given = Computed(q, k, v, rules)
         if call.kind == SDPA:
-            return change.output(attention(q, k, v, **rules._asdict()), v).reshape(*call.q.shape[:-1], -1)
+            return change.output(attention(q, k, v, **rules._asdict()), given).reshape(*call.q.shape[:-1], -1)
         out = function(q=q, k=k, v=v, arguments=rules)
-        return change.output(out[0], v), *out[1:]
+        return change.output(out[0], given), *out[1:]
 
     def change(self, module, q, k, v, rules: Arguments) -> tuple[Any, Any, Any, Arguments]:
         """A call of a transformers model on regard, once its rules are known."""
-        change = None if self.inside is None else self._change(self.inside.layer)
-        if change is None:
+        if (call := self.inside) is None or (change := self._change(call.layer)) is None:
             return q, k, v, rules
         self.reached, (q, k, v) = True, change.tensors(q, k, v)
-        self.v = v
-        return q, k, v, change.rules(rules, (q.shape[1], q.shape[2], k.shape[2]))
+        first = getattr(call.given.get("attention_mask"), "first", 0)  # a cache may have dropped those before it
+        self.call = Computed(q, k, v, change.rules(rules, (q.shape[1], q.shape[2], k.shape[2]), first))
+        return self.call
 
     def _of_transformers(
         self, change: Change, function: Callable[..., Any]
@@ -200,8 +205,8 @@ class WhatIf(Observer):
                 "a call of the model, or generate",
                 "call the model itself",
             )
-        out, self.v = change.output(out.transpose(1, 2), self.v).transpose(1, 2), None
-        return out.contiguous(), weights
+        out, self.call = change.output(out.transpose(1, 2), self.call).transpose(1, 2), None
+        return out.contiguous(), weights if weights is None else change.patch("weights", weights)
 
     def called(self, call: ObservedCall) -> None:
         """Keeps no call, so that a block may be long."""
@@ -221,9 +226,12 @@ class WhatIf(Observer):
             return weights
         if (ended := self.ended) is not None:
             self.ended, change = None, self._change(ended.layer)
-            if change is not None and "output" in change.values:
-                order = None if ended.trail is None else ended.trail.order
-                new = change.output(self._with_heads(ended, change, ended.out), None).reshape(ended.out.shape)
+            if change is not None and ended.trail is not None and not change.values.keys().isdisjoint(("v", "output")):
+                new = self._with_heads(ended, change, ended.out)
+                if "v" in change.values:
+                    weights, v = (self._with_heads(ended, change, each) for each in (ended.trail.weights, ended.v))
+                    new = weights @ change.patch("v", v.expand(*weights.shape[:-2], -1, -1))
+                new, order = change.output(new, None).reshape(ended.out.shape), ended.trail.order
                 return new if order is None else new.permute([order.index(axis) for axis in range(new.ndim)])
         return out
 
@@ -231,8 +239,8 @@ class WhatIf(Observer):
         """The weights in the place of those of a softmax."""
         self.calls += 1
         call = ObservedCall(0, self.layer, WRITTEN_OUT, {"q": trail.q})
-        if inner := [name for name in ("q", "k", "v") if name in change.values]:
-            raise self._refused(call, f"{', '.join(inner)} of handwritten attention", "change weights= or output=")
+        if inner := [name for name in ("q", "k") if name in change.values]:
+            raise self._refused(call, f"{', '.join(inner)} of handwritten attention", "change v=, weights= or output=")
         if change.sinks is not None:
             raise self._refused(call, "sinks of handwritten attention", "change score= or weights=")
         K, scores = trail.k.shape[-2], trail.scores
@@ -268,7 +276,7 @@ class WhatIf(Observer):
         lead = math.prod(tensor.shape[:-2])
         heads = number_of_heads(self._module(call.layer))
         if heads is None or lead % heads:
-            if change is None or change.heads is not None or change.reads("batch") or change.reads("head"):
+            if change is None or change.heads is not None or change.reads_heads():
                 fix = "set num_heads on the module, or leave head= out"
                 raise self._refused(call, f"heads and batch in one axis of {lead}", fix)
             heads = 1
@@ -315,18 +323,27 @@ def checked_model(model: Any) -> torch.nn.Module:
     return module
 
 
+class Computed(NamedTuple):
+    """What a call is computed with: q, k and v (B, heads, rows, depth), and its rules."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    rules: Arguments
+
+
 class Change(NamedTuple):
     """An intervention. layers: numbers or patterns, None is all · heads: None is all · mask, score: rules that are
     added to those of the call · sinks: a logit, or one per head · values: tensors that take the place of q, k, v,
     weights or output of these heads.
     """
 
-    layers: tuple[int | str, ...] | None
-    heads: tuple[int, ...] | None
-    mask: Expr | None
-    score: Expr | None
-    sinks: Any
-    values: dict[str, Any]
+    layers: tuple[int | str, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    mask: Expr | None = None
+    score: Expr | None = None
+    sinks: Any = None
+    values: Mapping[str, Any] = MappingProxyType({})
 
     def selects(self, name: str, number: int | None) -> bool:
         """Whether this layer is changed."""
@@ -342,25 +359,30 @@ class Change(NamedTuple):
             )
         return [number % count for number in self.heads]
 
-    def reads(self, name: str) -> bool:
-        """Whether what happens depends on the position of this name: batch or head."""
-        return reads(self.mask, name) or reads(self.score, name)
+    def reads_heads(self) -> bool:
+        """Whether what happens depends on the entry or the head, as functions of tensors may."""
+        rules = any(reads(rule, name) for rule in (self.mask, self.score) for name in ("batch", "head"))
+        return rules or any(map(callable, self.values.values()))
 
     # Rules ------------------------------------------------------------------------------------------------------------
 
-    def rules(self, given: Arguments, sizes: tuple[int, int, int]) -> Arguments:
-        """The rules of a call with these numbers of heads, rows and keys."""
+    def rules(self, given: Arguments, sizes: tuple[int, int, int], first: int = 0) -> Arguments:
+        """The rules of a call with these numbers of heads, rows and keys; first: the token of the first key."""
         H, Q, K = sizes
         start = K - Q if given.query_start is None else given.query_start
         chosen = self._chosen(H)
         mask, score, sinks = given.mask, given.score, given.sinks
+        places: dict[Expr, Expr] = {query: query + first, key: key + first} if first else {}
         if self.mask is not None:
             own = dense(mask, start) if is_bare(mask) else as_mask(mask)
-            new = self.mask if chosen is None else self.mask | ~chosen
+            new = substituted(self.mask, places)
+            new = new if chosen is None else new | ~chosen
             mask = new if own is None else own & new
         if self.score is not None:
             own = bias(score, the_score, start) if is_bare(score) else as_score(score)
-            score = self._score(the_score if own is None else own, chosen)
+            own = the_score if own is None else own
+            new = substituted(self.score, {the_score: own, **places})
+            score = new if chosen is None else where(chosen, new, own)
         if self.sinks is not None:
             sinks = self._sinks(sinks, H)
         return given._replace(mask=mask, score=score, sinks=sinks)
@@ -373,12 +395,6 @@ class Change(NamedTuple):
         for other in others:
             first = first | other
         return first
-
-    def _score(self, own: Expr, chosen: Expr | None) -> Expr:
-        """The score with that of the call, `own`, in the place of `score`."""
-        assert self.score is not None
-        new = substituted(self.score, {the_score: own})
-        return new if chosen is None else where(chosen, new, own)
 
     def _sinks(self, given: Any, count: int) -> torch.Tensor:
         """(H, n) sinks: that of the changed heads in the first column, and nothing beside it."""
@@ -415,15 +431,17 @@ class Change(NamedTuple):
             k, v = (each.repeat_interleave(copies, -3) for each in (k, v))
         return self.patch("q", q), self.patch("k", k), self.patch("v", v)
 
-    def output(self, out: torch.Tensor, v: torch.Tensor | None) -> torch.Tensor:
-        """The output (…, H, Q, E) of a call with these values."""
-        if "weights" in self.values and v is not None:
-            H = out.shape[-3]
-            own = v.repeat_interleave(H // v.shape[-3], -3)
-            weights = self.patch("weights", own.new_zeros(*out.shape[:-1], own.shape[-2]))
-            heads = self.checked_heads(H)
+    def output(self, out: torch.Tensor, call: Computed | None) -> torch.Tensor:
+        """The output (…, H, Q, E) of this call."""
+        if "weights" in self.values and call is not None:
+            H, K = out.shape[-3], call.v.shape[-2]
+            own = out.new_zeros(*out.shape[:-1], K)
+            if callable(self.values["weights"]):  # the output for unit vectors as values, which has gradients
+                units = torch.eye(K, dtype=out.dtype, device=out.device).expand(*call.k.shape[:-1], K)
+                own = attention(call.q, call.k, units, **call.rules._asdict())
+            v, heads = call.v.repeat_interleave(H // call.v.shape[-3], -3), self.checked_heads(H)
             out = out.clone()
-            out[..., heads, :, :] = weights[..., heads, :, :] @ own[..., heads, :, :]
+            out[..., heads, :, :] = self.patch("weights", own)[..., heads, :, :] @ v[..., heads, :, :]
         return self.patch("output", out)
 
     def patch(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -431,8 +449,8 @@ class Change(NamedTuple):
         if name not in self.values:
             return tensor
         heads = self.checked_heads(tensor.shape[-3])
-        new = torch.as_tensor(self.values[name], dtype=tensor.dtype, device=tensor.device)
-        part = tensor[..., heads, :, :]
+        part, value = tensor if self.heads is None else tensor[..., heads, :, :], self.values[name]
+        new = torch.as_tensor(value(part) if callable(value) else value, dtype=tensor.dtype, device=tensor.device)
         try:
             new = new.expand_as(part)
         except RuntimeError as error:
@@ -443,6 +461,8 @@ class Change(NamedTuple):
                 f"something that broadcasts to (batch, heads, rows, depth) = {list(part.shape)}",
                 "record the other text with as many tokens, or pass a number",
             ) from error
+        if self.heads is None:
+            return new
         out = tensor.clone()
         out[..., heads, :, :] = new
         return out

@@ -274,8 +274,10 @@ class Keeper:
         if (effects := self.options.effects) is not None and self.calls:
             texts = [axis.tokens for axis in self.axes.known.values() if axis.grid is None or axis.image]
             numbered = Axis.of(len(effects.tokens)).tokens  # of a module, whose tokens are not known
-            layers = {each.name for each in self.calls}.intersection(effects.layers)
-            if not layers or (texts and effects.tokens not in (*texts, numbered)):
+            blocks = tuple(f"{layer}." for layer in effects.layers)  # or layers
+            if not any(f"{each.name}.".startswith(blocks) for each in self.calls) or (
+                texts and effects.tokens not in (*texts, numbered)
+            ):
                 given = f"layers {', '.join(effects.layers)[:80]}, tokens {' '.join(effects.tokens)[:80]}"
                 expected = "effects of the same model, layers and text"
                 reasons.append(Reason("effects of something else", given, expected, "compute them with regard.effects"))

@@ -83,6 +83,7 @@ class Products:
         """W_q, W_k and W_v of a call, among the products since the previous one."""
         found: dict[str, Any] = {}
         missing: dict[str, str] = {}
+        turned: dict[str, Projection] = {}
         wide = None if call.x is None else call.x.shape[-1]
         products = [(each.projection, each.unit) for each in reversed(self.recent) if each.w.shape[1] == wide]
         self.recent.clear()
@@ -94,12 +95,12 @@ class Products:
                 missing[name] = OTHER_TEXT.format(name=name)
             else:
                 made = (heads_from(call.x, product, heads, unit) for product, unit in products)
-                one = next((each for each in made if each is not None), None)
-                if one is None:
+                one, rotated = next((each for each in made if each is not None), (None, False))
+                if one is None or rotated:
                     missing[name] = NO_PRODUCT.format(name=name)
-                else:
-                    found[name] = one
-        return LayerProjections(**found, missing={**missing, "o": NO_OUTPUT})
+                if one is not None and not (rotated and name == "v"):
+                    (turned if rotated else found)[name] = one
+        return LayerProjections(**found, missing={**missing, "o": NO_OUTPUT}, rotated=turned)
 
 
 class Waiting:

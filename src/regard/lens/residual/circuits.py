@@ -64,7 +64,8 @@ class Circuits:
         return self._ranked(stream.head.weight.detach().double().cpu() @ written, count)
 
     def matches(self, layer: int, head: int, token: str | int, count: int = 10) -> Ranked:
-        """The tokens that a head scores highest as keys of a token, without positions.
+        """The tokens that a head scores highest as keys of a token, without positions: of a layer that rotates q and k,
+        at the same position.
 
         scale · (W_q norm(e) + b_q) · (W_k norm(e) + b_k)
 
@@ -78,7 +79,7 @@ class Circuits:
             (token, its score), the largest first.
 
         Raises:
-            Refused: matrices that are not known, as those of q and k that the layer rotates.
+            Refused: matrices that are not known, as those of q and k that the layer normalizes.
         """
         call, stream = self._call(layer, head), self.stream
         x = self._read(call, torch.arange(len(stream.head.weight)))
@@ -98,7 +99,7 @@ class Circuits:
             (layers, heads, layers, heads): the later head first; NaN where the other one is not earlier.
 
         Raises:
-            Refused: matrices that are not known, as those of q and k that the layer rotates.
+            Refused: matrices that are not known, as those of q and k that the layer normalizes.
         """
         pairs = {"q": ("k", "q"), "k": ("q", "k"), "v": ("o", "v")}
         if kind not in pairs:
@@ -127,7 +128,7 @@ class Circuits:
         """(tokens, d) what the layer reads of the embeddings of tokens: they go through its norm."""
         found = self.stream.norm_before(call)
         with torch.no_grad():
-            x = self.stream.model.get_input_embeddings()(numbers.to(self.stream.head.weight.device))
+            x = self.stream.embedding(numbers.to(self.stream.head.weight.device))
             return (x if found is None else found[0](x)).double().cpu().numpy()
 
     def _folded(self, call: Call, name: str) -> np.ndarray:
@@ -177,12 +178,12 @@ def circuits(model: Any = None, text: str | None = None, *, inputs: Any = None, 
         >>> found.composition("v").shape
         (2, 2, 2, 2)
     """
-    stream = Stream(Subject.of(model, text, None, inputs, tokenizer))
+    stream = Stream(Subject.of(model, text, None, inputs, tokenizer, "circuits"))
     return Circuits(stream, tuple(call for block in stream.blocks.values() for call in block.values()))
 
 
 def _projection(call: Call, name: str) -> Any:
-    found = None if call.projections is None else call.projections.known.get(name)
+    found = None if call.projections is None else (call.projections.known | dict(call.projections.rotated)).get(name)
     if found is None:
         why = "" if call.projections is None else call.projections.missing.get(name, "")
         expected, fix = f"a product with W_{name}", "use the methods that read other matrices"

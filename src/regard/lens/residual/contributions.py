@@ -122,7 +122,7 @@ def contributions(
         >>> bool(abs(parts - found.logit) < 1e-4)
         True
     """
-    subject = Subject.of(model, text, target, inputs, tokenizer)
+    subject = Subject.of(model, text, target, inputs, tokenizer, "contributions")
     stream = Stream(subject)
     if isinstance(position, int) and -stream.count <= position < 0:
         position += stream.count
@@ -243,7 +243,7 @@ def logit_lens(
     """
     if count < 1:
         raise refuse("logit_lens", "no tokens", f"count={count}", "a number from 1", "leave it out")
-    subject = Subject.of(model, text, target, inputs, tokenizer)
+    subject = Subject.of(model, text, target, inputs, tokenizer, "logit_lens")
     stream = Stream(subject)
     chances, numbers = [], []
     with torch.no_grad():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +9,11 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused, refuse
+from ...models.language_model import LanguageModel
+from ..interventions.effects import block_of, hooked
 from ..interventions.measures import Subject, token_number
 from ..open_model import OpenModel
+from ..recording.entry import of_module
 from ..recording.keeper import RecordingOptions
 from ..runs.call import Call
 from ..runs.run import Run
@@ -74,20 +75,25 @@ class Stream:
 
     residuals: (T, d) float64 before the first block and after each · blocks: those that add to it, by name · end: the
     norm between the last block and the unembedding, and its module; None without one · head: the unembedding · logits:
-    (T, vocabulary) what it gives, before the model scales or caps them.
+    (T, vocabulary) what it gives, before the model scales or caps them · embedding: of tokens.
     """
 
     def __init__(self, subject: Subject):
         self.subject, self.model = subject, subject.model
-        head: Any = getattr(self.model, "get_output_embeddings", lambda: None)()
+        self.embedding, head = _ends(self.model)
         if not isinstance(getattr(head, "weight", None), torch.Tensor) or subject.ids is None:
             raise _refuse("the unembedding is not known", type(self.model).__name__, "load the model with its head")
         self.head, self.count = head, len(subject.ids)
         self.ends: dict[torch.nn.Module, tuple[Any, Any]] = {}
         self.names = {module: name for name, module in self.model.named_modules()}
-        with torch.no_grad(), self._watching():
+        with torch.no_grad(), hooked(self.names, self._keep):
             options = RecordingOptions(values=True, hashed=False, matrices=1 << 62)
-            run = OpenModel(self.model, options, tokenizer=subject.words)(None, inputs=subject.named)
+            if isinstance(self.model, LanguageModel):
+                run = of_module(self.model, subject.args or subject.named, None, options)
+                self.names.setdefault(head, "the tied unembedding")
+                self.ends.setdefault(head, (self.ends[self.model.stack][1], self.ends[self.model][1]))
+            else:
+                run = OpenModel(self.model, options, tokenizer=subject.words)(None, inputs=subject.named)
         self.dtype = next(self.model.parameters()).dtype
         self.width = int(head.weight.shape[1])
         self.blocks, self.residuals = self._chain(run)
@@ -134,19 +140,9 @@ class Stream:
             raise _refuse("what the layer reads is not the stream or a norm of it", call.name)
         return None
 
-    @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Inside the block, the first input and output of each module are kept."""
-
-        def keep(module: torch.nn.Module, args: Any, named: dict[str, Any], out: Any) -> None:
-            self.ends[module] = _first([*args, *named.values()]), _first(out)
-
-        handles = [module.register_forward_hook(keep, with_kwargs=True) for module in self.names]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    def _keep(self, module: torch.nn.Module, args: Any, named: dict[str, Any], out: Any) -> None:
+        """Keeps the first input and output of a module."""
+        self.ends[module] = _first([*args, *named.values()]), _first(out)
 
     def _rows(self, value: Any, width: int | None = None) -> Any:
         """(T, width) float64 of a tensor with a row for each token; None of others."""
@@ -159,9 +155,7 @@ class Stream:
         """The blocks that add to one stream, and the stream before and after each."""
         blocks: dict[str, Block] = {}
         for call in run.calls:
-            parts = call.name.split(".")
-            at = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
-            blocks.setdefault(".".join(parts[: at + 1]), Block())[call.name] = call
+            blocks.setdefault(block_of(call.name), Block())[call.name] = call
         last = list(blocks)[-1].rpartition(".")[0]
         siblings = {f"{last}.{name}": module for name, module in self.model.get_submodule(last).named_children()}
         blocks = {name: blocks.get(name, Block()) for name, module in siblings.items() if module in self.ends}
@@ -197,6 +191,16 @@ class Stream:
             if norm is not None and any(close(normed + other, change, self.dtype, length) for other in (0.0, *outputs)):
                 return norm
         raise _refuse("the block scales what attention adds, or does not add it", name)
+
+
+def _ends(model: Any) -> tuple[Any, Any]:
+    """The embedding of tokens and the unembedding; None where the model does not say."""
+    if not isinstance(model, LanguageModel):
+        read, write = (getattr(model, f"get_{name}_embeddings", lambda: None) for name in ("input", "output"))
+        return read(), write()
+    tied = torch.nn.utils.skip_init(torch.nn.Linear, *model.embed.tokens.weight.shape[::-1], bias=False)
+    tied.weight = model.embed.tokens.weight
+    return model.embed.tokens, tied if model.output is None else model.output
 
 
 def close(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, among: float = 0.0) -> bool:

@@ -18,12 +18,13 @@ class Effects:
     """What interventions change; print it for a ranked table.
 
     Args:
-        of: "heads", "layers", "tokens" or "edges".
+        of: "heads", "layers", "tokens", "edges" or "stream".
         measure: the name of the measure.
-        values: the measure with the intervention minus without: (layers, heads), (layers,), (tokens,) or (rows, keys);
-            NaN where a layer has no such head, a row no such key, or the computation was interrupted.
+        values: the measure with the intervention minus without: (layers, heads), (layers,), (tokens,), (rows, keys)
+            or (blocks, tokens); NaN where a layer has no such head, a row no such key, or the computation was
+            interrupted.
         clean: the measure without intervention.
-        layers: the names of the layers.
+        layers: the names of the layers, or of the blocks of the stream.
         tokens: the tokens of the text, or numbers.
 
     Examples:
@@ -70,6 +71,8 @@ class Effects:
             return f"{self.layers[at[0]]} head {at[1]}"
         if self.of == "layers":
             return self.layers[at[0]]
+        if self.of == "stream":
+            return f"{self.layers[at[0]]} {self.tokens[at[1]]!r} ({at[1]})"
         return " -> ".join(f"{self.tokens[each]!r} ({each})" for each in at)
 
     def save(self, path: str | Path) -> None:

@@ -65,6 +65,7 @@ class LayerProjections:
         o: W_o (d_model, H · E) and b_o (d_model).
         y: (Q, d_model) the product with W_o that the model itself computed, if o is known.
         missing: why a matrix is not known, by its name: q, k, v or o.
+        rotated: W_q and W_k, by name, of a layer that rotates their products by position, the first one by nothing.
 
     Examples:
         >>> LayerProjections(missing={"q": "the layer rotates q after the product"}).q is None
@@ -77,6 +78,7 @@ class LayerProjections:
     o: Projection | None = None
     y: np.ndarray | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    rotated: Mapping[str, Projection] = field(default_factory=dict)
 
     def then(self, later: Sequence[LayerProjections | None]) -> LayerProjections:
         """The same layer over several passes of generation: y of all rows, if every pass has it."""
@@ -93,7 +95,8 @@ class LayerProjections:
     def copied(self) -> LayerProjections:
         """The same matrices in memory of their own."""
         parts: dict[str, Any] = {name: part.copied() for name, part in self.known.items()}
-        return dataclasses.replace(self, **parts)
+        rotated = {name: part.copied() for name, part in self.rotated.items()}
+        return dataclasses.replace(self, **parts, rotated=rotated)
 
     @property
     def known(self) -> dict[str, Projection]:
@@ -104,15 +107,16 @@ class LayerProjections:
     @property
     def nbytes(self) -> int:
         """The bytes of all matrices."""
-        return sum(part.nbytes for part in self.known.values())
+        return sum(part.nbytes for part in (*self.known.values(), *self.rotated.values()))
 
 
 COMPARED_ROWS = 64  # the most rows that are compared
 WIDE = 2.0**-24  # 16-bit products are summed in float32
 
 
-def heads_from(x: np.ndarray, product: Projection, heads: np.ndarray, unit: float) -> Projection | None:
-    """The rows of the matrix that give these heads, or None if it gives other numbers.
+def heads_from(x: np.ndarray, product: Projection, heads: np.ndarray, unit: float) -> tuple[Projection, bool] | None:
+    """The rows of the matrix that give these heads, and whether they are rotated afterwards, by position: the first
+    row is equal, the others are as long. None if it gives other numbers.
 
     x (Q, M) · product.w (N, M) · heads (H, Q, D) · unit: the rounding unit of the model's dtype. A matrix may compute
     q, k and v at once; the D rows of a head are next to each other and start at a multiple of D.
@@ -124,10 +128,14 @@ def heads_from(x: np.ndarray, product: Projection, heads: np.ndarray, unit: floa
     y, most = product.of(x[some]), rounding(x[some], product, unit)
     blocks = N // D
     y, most = (each[:, : blocks * D].reshape(len(some), blocks, D) for each in (y, most))
-    found = []
+    found, rotated = [], False
     for head in np.asarray(heads[:, some], np.float64):
         with np.errstate(invalid="ignore"):
-            near = (np.abs(y - head[:, None]) <= most).all((0, 2))
+            equal = np.abs(y - head[:, None]) <= most
+            near = equal.all((0, 2))
+            if not near.any():
+                rotated, change = True, np.linalg.norm(y, axis=-1) - np.linalg.norm(head, axis=-1)[:, None]
+                near = equal[0].all(-1) & (np.abs(change) <= 2 * np.linalg.norm(most, axis=-1)).all(0)
         if not near.any():
             return None
         found.append(int(near.argmax()))
@@ -135,7 +143,7 @@ def heads_from(x: np.ndarray, product: Projection, heads: np.ndarray, unit: floa
     if np.array_equal(rows, np.arange(N)):
         rows = slice(None)  # the matrix itself, not a copy
     b = None if product.b is None else product.b[rows].reshape(H, D)
-    return Projection(product.w[rows].reshape(H, D, -1), b)
+    return Projection(product.w[rows].reshape(H, D, -1), b), rotated
 
 
 def equal(y: np.ndarray, x: np.ndarray, product: Projection, unit: float) -> bool:

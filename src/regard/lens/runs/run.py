@@ -215,6 +215,38 @@ class Run:
         """
         return np.stack(_weights("Run.weights", self.calls, rows, keys, heads))
 
+    def rollout(self) -> np.ndarray:
+        """The weights of all layers multiplied, from the first tokens to the last rows: attention rollout.
+
+        A_L ⋯ A_2 A_1 with A_l = (mean of p_l over the heads + identity) / 2
+
+        Only weights count: what values, W_o, norms and feed-forward layers make of a token is left out, and half of
+        every layer is the row itself, so that a large share need not matter. `regard.effects` with of="tokens"
+        measures what a token causes.
+
+        Returns:
+            (tokens, tokens) float64: the share of each token (columns) in each row after the last layer.
+
+        Raises:
+            Refused: what `weights` refuses, calls between different tokens, and rows that are missing.
+
+        Source:
+            Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> rg.look(np.ones((2, 2, 8)), k=np.ones((2, 2, 8)), mask=rg.causal()).rollout()
+            array([[1.  , 0.  ],
+                   [0.25, 0.75]])
+        """
+        if other := next((call for call in self.calls if call.queries != call.keys), None):
+            given, fix = f"{other.name}: {other.queries} → {other.keys}", "record the layers of one text with layers="
+            raise refuse("Run.rollout", "calls between different tokens", given, "one axis", fix)
+        result = identity = np.eye(self.calls[0].shape[1])
+        for weights in _squares("Run.rollout", self.calls):
+            result = (weights.mean(0) + identity) / 2 @ result
+        return result
+
     def to_pandas(self) -> Any:
         """The weights as a pandas DataFrame, with a row for each pair that the masks allow.
 

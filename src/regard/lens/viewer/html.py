@@ -253,6 +253,7 @@ VIEWS = (
         ),
     ),
     View("atlas", "main", parts=("atlas/metrics", "atlas/thumbnails", "atlas/headtable")),
+    View("stream", "below", hidden=True),
     View("lines", "below", parts=("lines/window",)),
     View(
         "compare",

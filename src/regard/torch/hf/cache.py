@@ -54,11 +54,13 @@ class _Store:
         return True
 
 
-def _stores(layer: Any, new: torch.Tensor) -> tuple[_Store, _Store] | None:
+def _stores(layer: Any, new: torch.Tensor, values: torch.Tensor) -> tuple[_Store, _Store] | None:
     """Where the layer has its keys and values; None if this append is left to transformers: where operators are
     recorded or counted, in another dtype, with gradients, whose tensors must not change, and where a program has put
     another function in place of transformers' own.
     """
+    if not layer.is_initialized:
+        layer.lazy_initialization(new, values)
     if torch.is_grad_enabled() or intercepted(new) or new.is_meta or new.dtype != layer.keys.dtype:
         return None
     if (DynamicLayer.update, DynamicSlidingWindowLayer.update) != USUAL:
@@ -86,10 +88,7 @@ class GrowingLayer(_Copied, DynamicLayer):
     """The keys and values of a layer, appended in place."""
 
     def update(self, key_states, value_states, *args, **kwargs):
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        stores = _stores(self, key_states)
-        if stores is None:
+        if (stores := _stores(self, key_states, value_states)) is None:
             return super().update(key_states, value_states, *args, **kwargs)
         room = LEAST + (self.get_seq_length() + key_states.shape[-2]) // SHARE
         self.keys = stores[0].append(self.keys, key_states, room)
@@ -101,9 +100,7 @@ class GrowingWindow(_Copied, DynamicSlidingWindowLayer):
     """The keys and values of a layer with a window, appended in place; each is moved once in a while."""
 
     def update(self, key_states, value_states, *args, **kwargs):
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        stores = None if self.record_past else _stores(self, key_states)
+        stores = None if self.record_past else _stores(self, key_states, value_states)
         if stores is None:
             return super().update(key_states, value_states, *args, **kwargs)
         self.cumulative_length += key_states.shape[-2]
@@ -114,16 +111,11 @@ class GrowingWindow(_Copied, DynamicSlidingWindowLayer):
         return keys, values
 
 
-TYPES: dict[str, Any] = {
-    "full_attention": GrowingLayer,
-    "sliding_attention": GrowingWindow,
-    "chunked_attention": GrowingWindow,
-}
-
-
 def use_growing_layers() -> None:
     """Makes these the layers of every DynamicCache that transformers creates from a configuration."""
-    DYNAMIC_LAYER_TYPE_MAPPING.update(TYPES)
+    DYNAMIC_LAYER_TYPE_MAPPING.update(
+        full_attention=GrowingLayer, sliding_attention=GrowingWindow, chunked_attention=GrowingWindow
+    )
 
 
 class Cache(DynamicCache):

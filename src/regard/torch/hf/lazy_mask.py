@@ -62,7 +62,8 @@ def _refusal(what: str, kind=Refused) -> Refused:
 class LazyMask:
     """Which keys each row may attend to, as an expression: `rule` over batch, head, query, key.
 
-    Row i is at position query_start + i of the key axis, as everywhere in regard. The object has the shape (B, 1, Q, K)
+    Row i is at position query_start + i of the key axis, as everywhere in regard; key 0 is token `first` of the text,
+    if a cache has dropped those before it. The object has the shape (B, 1, Q, K)
     of the mask that it represents, and can be moved, copied and sliced along rows, or along keys from the first. Its
     only head, `mask[:, 0]`, is a tensor of booleans, which indexers of sparse attention read. All other operations
     raise `Refused`.
@@ -73,10 +74,15 @@ class LazyMask:
     requires_grad = False
 
     def __init__(
-        self, rule: Expr, shape: tuple[int, int, int, int], query_start: int, device: torch.device | str = "cpu"
+        self,
+        rule: Expr,
+        shape: tuple[int, ...],
+        query_start: int,
+        device: torch.device | str = "cpu",
+        first: int = 0,
     ):
         self.rule, self.shape, self.query_start = rule, torch.Size(shape), query_start
-        self.device = torch.device(device)
+        self.device, self.first = torch.device(device), first
 
     @property
     def everything(self) -> bool:
@@ -104,9 +110,7 @@ class LazyMask:
         """The mask itself, which has no memory layout."""
         return self
 
-    def clone(self) -> LazyMask:
-        """The mask itself, which is immutable."""
-        return self
+    clone = contiguous  # it is immutable
 
     def to(self, *args, **kwargs) -> LazyMask:
         """The mask on another device; conversion to another dtype raises `Refused`."""
@@ -114,7 +118,7 @@ class LazyMask:
         if any(isinstance(part, torch.dtype) and part is not torch.bool for part in named):
             raise _refusal(f"mask.to({', '.join(map(str, named))})")
         devices = [part for part in named if isinstance(part, torch.device | str)]
-        return LazyMask(self.rule, tuple(self.shape), self.query_start, *devices[:1]) if devices else self
+        return LazyMask(self.rule, self.shape, self.query_start, devices[0], self.first) if devices else self
 
     @functools.cached_property
     def dense(self) -> torch.Tensor:
@@ -138,9 +142,8 @@ class LazyMask:
         whole = all(len(cut) == size for cut, size in zip(cuts[:2], self.shape[:2], strict=True))
         if not whole or any(cut.step != 1 for cut in cuts) or (cuts[3].start and len(cuts[3])):
             raise _refusal(f"mask[{', '.join(map(str, index))}]")
-        return LazyMask(
-            self.rule, (*self.shape[:2], len(cuts[2]), len(cuts[3])), self.query_start + cuts[2].start, self.device
-        )
+        shape = (*self.shape[:2], len(cuts[2]), len(cuts[3]))
+        return LazyMask(self.rule, shape, self.query_start + cuts[2].start, self.device, self.first)
 
     def __getattr__(self, name: str):
         raise _refusal(f"mask.{name}", NoSuchAttribute)
@@ -224,7 +227,7 @@ def lazy_mask(
     if attention_mask is not None:
         padding = _padding(attention_mask, first, first + shape[3])
         rule = padding if rule is EVERYTHING else rule if padding is EVERYTHING else rule & padding
-    return LazyMask(rule, shape, start, device)
+    return LazyMask(rule, shape, start, device, first)
 
 
 def _traced(mask_function, first: int, start: int) -> Expr:
