@@ -7,16 +7,49 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    DynamicCache,
+    FalconH1Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MoshiConfig,
+)
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from regard.ledger.counting.passes import held
 from regard.torch.hf import Cache, register
 from regard.torch.hf.cache import GrowingLayer, GrowingWindow
+from regard.torch.hf.stored_cache import StoredLayer
+from tests.support.refusals import refusing
 
 SIZES = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
+
+
+def rounded(rows):
+    """Rows as 8 bits hold them."""
+    scales = rows.float().abs().amax(-1, keepdim=True) / 127
+    return ((rows.float() / scales.where(scales > 0, 1)).round().clamp(-127, 127) * scales).to(rows.dtype)
+
+
+class Rounding:
+    def update(self, *states):
+        return super().update(*map(rounded, states))
+
+
+class Rounded(Rounding, DynamicLayer):
+    pass
+
+
+class RoundedWindow(Rounding, DynamicSlidingWindowLayer):
+    pass
+
+
 KINDS = {
     "all": (GrowingLayer, DynamicLayer),
+    "pages": (lambda: StoredLayer(None, storage=None, pages=None), DynamicLayer),
+    "8 bits": (lambda: StoredLayer(None, storage="int8", pages=None), Rounded),
     "window": (lambda: GrowingWindow(5), lambda: DynamicSlidingWindowLayer(5)),
     "window that can be cropped": (
         lambda: recording(GrowingWindow(5)),
@@ -131,8 +164,9 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("window", [False, True])
 def test_generated_tokens_are_the_same(way, window):
-    """`generate` with transformers' own cache and with this one, which is the default after register(): greedy and
-    sampled tokens, beams, assisted decoding (crop), chunked prefill, padding on the left.
+    """`generate` with transformers' own cache and with those of regard, one of which is the default after register():
+    greedy and sampled tokens, beams, assisted decoding (crop), chunked prefill, padding on the left. A cache in 8 bits
+    gives the logits of transformers' cache of rows that are rounded as documented.
     """
     register()
     torch.manual_seed(0)
@@ -141,19 +175,72 @@ def test_generated_tokens_are_the_same(way, window):
         if window
         else LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2))
     ).eval()
-    model.set_attn_implementation("regard")
+    model.double().set_attn_implementation("regard")
     ids = torch.arange(22).reshape(2, 11) % 7 + 3
     real = torch.ones_like(ids)
     real[0, :4] = 0
     if way == "a prompt's own words":
         ids, real = ids[1:], real[1:]
-    usual, own, mine = (cls(config=model.config) for cls in (DynamicCache, DynamicCache, Cache))
+    config = model.config
+    usual, own, precise = (DynamicCache(config=config) for _ in range(3))
     own.layers = [KINDS["window" if window else "all"][1]() for _ in own.layers]
+    precise.layers = [RoundedWindow(5) if window else Rounded() for _ in own.layers]
     found = []
-    for cache in (own, mine, usual):
+    for cache in (own, Cache(config), usual, precise, Cache(config, storage="int8")):
         torch.manual_seed(1)
-        more = WAYS[way] | {"past_key_values": cache}
+        more = WAYS[way] | {"past_key_values": cache, "output_logits": True, "return_dict_in_generate": True}
         found.append(model.generate(ids, attention_mask=real, max_new_tokens=12, pad_token_id=0, **more))
 
-    assert [type(layer) for layer in usual.layers] == [type(layer) for layer in mine.layers]
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert {type(layer) for layer in usual.layers} == {GrowingWindow if window else GrowingLayer}
+    for expected, results in ((found[0], found[1:3]), (found[3], found[4:])):
+        for result in results:
+            assert torch.equal(result.sequences, expected.sequences)
+            torch.testing.assert_close(result.logits, expected.logits)
+
+
+LLAMA = LlamaConfig(**SIZES, num_key_value_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "title"),
+    [
+        (LLAMA, {"storage": "int4"}, "unknown storage"),
+        (LLAMA, {"pages": -1}, "pages"),
+        (MoshiConfig(), {"pages": 4}, "the masks of this model have no window"),
+        (FalconH1Config(num_hidden_layers=1), {"storage": "int8"}, "a layer has more than keys and values"),
+    ],
+)
+def test_caches_that_cannot_be(config, options, title):
+    with refusing(title):
+        Cache(config, **options)
+
+
+def test_a_full_cache_goes_on_with_what_it_has():
+    """The pages are those of its size; what does not fit is refused, and a shorter text continues as it would have."""
+    register()
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LLAMA).eval()
+    model.set_attn_implementation("regard")
+    ids = torch.arange(130)[None] % 60
+    cache = Cache(LLAMA, storage="int8", pages=1)
+    with torch.no_grad():
+        model(ids[:, :100], past_key_values=cache)
+        with refusing("the storage is full"):
+            model(ids[:, 100:], past_key_values=cache)
+        found = model(ids[:, 100:128], past_key_values=cache).logits
+        expected = model(ids[:, :128], past_key_values=Cache(LLAMA, storage="int8")).logits[:, 100:]
+    torch.testing.assert_close(found, expected, atol=0.01, rtol=0)
+    assert [layer.store.nbytes for layer in cache.layers] == [128 * 2 * (4 + 4 + 8)] * 2
+
+
+def test_stored_rows_are_only_read():
+    """Operators of torch get copies; what would write to them, or needs their gradients, is refused."""
+    layer = StoredLayer(None, storage="int8", pages=None)
+    keys, values = layer.update(*torch.randn(2, 1, 2, 3, 8))
+    for copied in (keys + 0, torch.zeros(1, 2, 3, 8).copy_(keys), copy.deepcopy(keys), torch.from_dlpack(keys)):
+        assert type(copied) is torch.Tensor and torch.equal(copied, keys)
+    with refusing("cannot be written to"):
+        values.zero_()
+    with refusing("has no gradients"):
+        layer.update(torch.ones(1, 2, 1, 8, requires_grad=True), torch.ones(1, 2, 1, 8))
+    assert layer.get_seq_length() == 3

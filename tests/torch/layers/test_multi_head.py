@@ -94,6 +94,15 @@ def test_state_dicts_load_both_ways():
         theirs.load_state_dict(mine.state_dict())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_bias_of_another_dtype(dtype):
+    """It is added in the dtype of the weights."""
+    layers = pair(batch_first=True)
+    for layer in layers:
+        layer.in_proj_bias = torch.nn.Parameter(layer.in_proj_bias.detach().to(dtype))
+    same(*(layer(*rows(layer)) for layer in layers if torch.manual_seed(1)))
+
+
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_rows_without_a_batch(batch_first):
     """(L, E) without a batch axis, with masks of its shapes: the same outputs and weights, without a batch axis."""

@@ -40,6 +40,7 @@ from .continuous_batching import Requests, admit
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
 from .lazy_mask import LazyMask, between_graphs, by_lengths, packed, simplified
 from .readiness import check, unsupported
+from .stored_cache import StoredRows
 
 __all__ = ["attend", "check", "record", "register"]
 
@@ -180,7 +181,7 @@ def attend(
     special = separate is not None or indices is not None or weights_wanted or rate
     special = special or (attention_mask is None and _causal(module, is_causal))
     begins = attention_mask.begins if Invariant.active and isinstance(attention_mask, LazyMask) else ()
-    special = special or any(begins)
+    special = special or any(begins) or type(key) is StoredRows
     if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
@@ -237,7 +238,7 @@ def attend(
     elif any(begins) and not rate:
         own = [_from(begin, (query, key, value), number, arguments, engine) for number, begin in enumerate(begins)]
         out = torch.cat(own)
-    else:
+    elif rate or type(key) is not StoredRows or (out := key.attention(query, value, arguments, engine)) is None:
         small = arguments
         if isinstance(attention_mask, LazyMask) and arguments.mask is attention_mask.rule and last_rows:
             small = arguments._replace(mask=_small(attention_mask, query, key, value))

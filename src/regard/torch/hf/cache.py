@@ -8,11 +8,17 @@ import torch
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING, DynamicLayer, DynamicSlidingWindowLayer
 
+from ...api.kv_cache import KVCache
 from ...common.call_hooks import intercepted
+from ...common.errors import refuse
+from .stored_cache import StoredLayer
 
 USUAL = DynamicLayer.update, DynamicSlidingWindowLayer.update
 LEAST = 64  # rows of room after the first ones
 SHARE = 4  # and a quarter of the rows that there are: each is then copied about four times in all
+
+
+UNMASKED_WINDOWS = "moshi", "moshi_depth", "kyutai_speech_to_text"
 
 
 class _Store:
@@ -119,27 +125,67 @@ def use_growing_layers() -> None:
 
 
 class Cache(DynamicCache):
-    """A DynamicCache of transformers whose layers append in place.
+    """A DynamicCache of transformers whose layers append in place, in 8 bits or in pages if you choose so.
 
-    After `register()` every DynamicCache that is made from a configuration has such layers, also the one that
-    `generate` makes; this class needs no registration. Recurrent and indexed layers are those of transformers. The rows
-    that `crop` removes are overwritten by the next ones, in views of the cache that were taken before too.
+    After `register()` every DynamicCache that is made from a configuration has layers that append in place, also the
+    one that `generate` makes; this class needs no registration. Recurrent and indexed layers are those of transformers.
+    The rows that `crop` removes are overwritten by the next ones, in views of the cache that were taken before too.
+
+    With `storage` or `pages` each layer of attention has a `regard.KVCache`, whose pages attention on regard reads
+    where they are; other implementations of attention get a copy in each step. Beams share the pages of what they have
+    in common, and windows release theirs.
 
     Args:
         config: the configuration of the model.
+        storage: "int8" stores rows in 8 bits with a scale for each row and head, with an error of up to 1/254 of the
+            largest element of the row: n tokens of a layer take n · G · (D + E + 8) bytes. None means the dtype of the
+            keys.
+        pages: the size of the storage of each layer in pages of 128 positions, which all entries of the batch share;
+            an append that does not fit raises `Refused`. None lets it grow.
+
+    Raises:
+        Refused: an invalid argument, a layer that has more than keys and values, or a model whose masks have no window;
+            in an update, rows on another device than the CPU, or rows that require gradients.
 
     Examples:
         >>> from transformers import LlamaConfig, LlamaForCausalLM
         >>> config = LlamaConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-        >>> cache = Cache(config)
-        >>> _ = LlamaForCausalLM(config)(torch.zeros(1, 3, dtype=torch.long), past_key_values=cache)
+        >>> cache = Cache(config, storage="int8")
+        >>> with torch.no_grad():
+        ...     _ = LlamaForCausalLM(config)(torch.zeros(1, 3, dtype=torch.long), past_key_values=cache)
         >>> cache.get_seq_length()
         3
     """
 
-    def __init__(self, config: PreTrainedConfig):
+    def __init__(self, config: PreTrainedConfig, *, storage: str | None = None, pages: int | None = None):
         super().__init__(config=config)
-        self.layers: list[Any] = [_growing(layer) for layer in self.layers]
+        stored = storage is not None or pages is not None
+        options = {"storage": storage, "pages": pages}
+        KVCache(1, 1, storage=storage, pages=pages)  # refuses what is invalid
+        if stored and config.model_type in UNMASKED_WINDOWS:
+            raise refuse(
+                "regard.torch.hf.Cache",
+                "the masks of this model have no window, only the cache of transformers has",
+                f"a {config.model_type} with storage or pages",
+                "a model whose masks hide what a window hides",
+                "omit storage and pages",
+            )
+        self.layers: list[Any] = [_stored(layer, options) if stored else _growing(layer) for layer in self.layers]
+
+
+def _stored(layer: Any, options: dict[str, Any]) -> Any:
+    """The same layer, empty, over a `KVCache` with these options; a layer without keys is unchanged."""
+    if not isinstance(layer, DynamicLayer):
+        return layer
+    if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer, GrowingWindow):
+        raise refuse(
+            "regard.torch.hf.Cache",
+            "a layer has more than keys and values",
+            f"{type(layer).__name__}",
+            "layers of full attention or with a window, and recurrent ones",
+            "omit storage and pages",
+        )
+    return StoredLayer(getattr(layer, "sliding_window", None), **options)
 
 
 def _growing(layer: Any) -> Any:

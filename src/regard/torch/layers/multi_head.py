@@ -203,13 +203,13 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
 
     def _projected(self, query, key, value) -> list[torch.Tensor]:
         """Projected queries, keys and values; a single product if all three inputs are the same tensor."""
-        if self.in_proj_weight is None:
-            matrices = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        elif query is key is value:
-            return list(linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))
-        else:
-            matrices = self.in_proj_weight.chunk(3)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        packed = self.in_proj_weight
+        matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight) if packed is None else packed.chunk(3)
+        # As torch's layer with batch_first, which adds a bias of another dtype to the products.
+        added = None if self.in_proj_bias is None else self.in_proj_bias.to(matrices[0].dtype)
+        if packed is not None and query is key is value:
+            return list(linear(query, packed, added).chunk(3, -1))
+        biases = (None,) * 3 if added is None else added.chunk(3)
         return [linear(rows, *both) for rows, *both in zip((query, key, value), matrices, biases, strict=True)]
 
     def _extended(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
