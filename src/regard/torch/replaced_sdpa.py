@@ -26,6 +26,8 @@ NAME = "scaled_dot_product_attention"
 OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
 REGARD = "regard"  # under which the calls are counted that regard computed
 CAUSAL, DTYPES = causal(), frozenset(torch_dtypes())
+# Pairs up to which torch is faster where there are gradients (bench/LOG.md), in 16 bit and in more.
+FEW, FEW_OF_16_BIT = 36 << 10, 1 << 8
 
 
 def replace_sdpa() -> Replacement:
@@ -120,24 +122,33 @@ def _attend(
     # In memory the output is as that of torch's kernel: the rows of all heads side by side where the queries have them.
     beside = query.ndim == 4 and query.stride(1) < query.stride(2) and query.shape[3] == value.shape[3]
     known = None
-    usual = not dropout_p and (attn_mask is None or not is_causal) and torch._C._get_flash_sdp_enabled()
+    few = torch.is_grad_enabled() and _few_to_learn(query, key, value)
+    usual = not few and not dropout_p and (attn_mask is None or not is_causal) and torch._C._get_flash_sdp_enabled()
     if usual and query.ndim < 5 and (enable_gqa or query.shape[-3:-2] == key.shape[-3:-2]):
         engine = ROWS_FIRST["auto"] if beside else "auto"
         known = direct.attend(query, key, value, *rules, scale, start, None, 0.0, None, None, None, engine)
-    given = query, key, value, attn_mask, dropout_p, is_causal
-    why = _why_not(*given, enable_gqa) if known is None else None
+    why = "few pairs, with gradients" if few else None
+    if known is None and not few:
+        why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     for each in Replacement.active:
         each.calls[why or REGARD] += 1
     if known is not None:
         return known.transpose(1, 2) if beside else known
     if why:
         options: Any = {"scale": scale, "enable_gqa": enable_gqa}
-        return OPERATOR.decompose(*given, **options)
+        return OPERATOR.decompose(query, key, value, attn_mask, dropout_p, is_causal, **options)
     seed = int(torch.randint(2**63 - 1, ())) if dropout_p else None
     arguments = Arguments(rules[0], rules[1], scale, start, None, dropout_p, seed)
     if beside and not dropout_p and (attn_mask is None or not attn_mask.requires_grad):
         return attention_rows_first(query, key, value, arguments).transpose(1, 2)
     return attention(query, key, value, **arguments._asdict())
+
+
+def _few_to_learn(q, k, v) -> bool:
+    """Whether a call has gradients, and so few pairs that torch's time for them is less."""
+    if q.ndim < 2 or not (q.requires_grad or k.requires_grad or v.requires_grad):
+        return False
+    return q.numel() // max(1, q.shape[-1]) * k.shape[-2] <= (FEW_OF_16_BIT if q.itemsize < 4 else FEW)
 
 
 def _why_not(q, k, v, mask, dropout: float, causes: bool, grouped: bool) -> str | None:
