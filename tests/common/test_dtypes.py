@@ -30,6 +30,8 @@ NAMES = {
     "engines/peak.py": "the dot-product instruction is for bfloat16",
     "lens/recording/handwritten.py": "the names of torch's methods, half() and bfloat16() among them",
     "audits/run_checks/numbers.py": "a check of what float16 alone cannot hold",
+    "audits/run_checks/outputs.py": "the coarsest dtype, for calls that do not say theirs",
+    "audits/run_checks/sources.py": "numbers that half() and bfloat16() leave as they are were rounded before",
     "conformance/cases/calls.py": "sizes of real models are tried in float16 too, where it is declared",
     "ledger/cost.py": "examples in a message: models are counted in any floating-point dtype of torch",
     "ledger/machine.py": "peak rates of machines are by dtype, int8 among them",

@@ -365,6 +365,8 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
         for call in calls
         if call.keys > 1 and call.shape[1] > 1  # the weight of a single key is 1, whatever q and k are
     }
+    tables = (name for name, part in subject.model.named_modules() if isinstance(part, torch.nn.Embedding))
+    looked_up = {f"{name}.weight" for name in tables}  # by some tokens or positions only, or in another setting
     every_call = [call for calls in sources.calls.values() for call in calls]
     made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each is not None}
     positional, keywords = subject.arguments(subject.inputs)
@@ -374,6 +376,7 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
         total = sum((part.float() * torch.randn(part.shape, generator=noise).to(part.device)).sum() for part in outputs)
         for scope, shape in shapes.items() if isinstance(total, torch.Tensor) else ():
             names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
+            names = [name for name in names if name not in looked_up]
             weights = [every[name] for name in names]
             every_gradient = (
                 torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True) if weights else ()
