@@ -2,7 +2,7 @@
 
 A mask decides which tiles are visited, so a recipe holds for masks that are equal, element by element; they are
 compared in each call, which takes less time than planning. The numbers of a score decide nothing, unless enough of them
-are −infinity: such calls are planned every time. In little calls all tiles are visited, whatever the arrays contain.
+are −infinity: such calls are planned every time. In small calls all tiles are visited, whatever the arrays contain.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from ..common.arrays import address, is_float, is_tensor, read_array
 from ..common.dtypes import row_of
 
 LARGEST = 1 << 20  # bytes of a mask that is kept to be compared
-LITTLE = 1 << 24  # multiply-adds up to which looking at a mask takes longer than skipping its tiles saves
+SMALL = 1 << 24  # multiply-adds up to which looking at a mask takes longer than skipping its tiles saves
 COPIED = 1 << 28  # bytes beyond which a copy is not worth its memory
 
 
-def is_little(q, k, v) -> bool:
+def is_small(q, k, v) -> bool:
     """Whether a call of these arrays is computed without looking at what its mask and score contain."""
-    return math.prod(q.shape[:-1]) * math.prod(k.shape[-2:-1]) * (q.shape[-1] + v.shape[-1]) <= LITTLE
+    return math.prod(q.shape[:-1]) * math.prod(k.shape[-2:-1]) * (q.shape[-1] + v.shape[-1]) <= SMALL
 
 
-def usable(mask, score, rows: int, *, little: bool) -> bool:
+def usable(mask, score, rows: int, *, small: bool) -> bool:
     """Whether the arrays among mask and score may take the fast path; rules and None are passed as None. rows: Q."""
     from .jit.tiling import hides
 
     if mask is not None:
         found = plain(mask)
-        if found.dtype != np.bool_ or (found.nbytes > LARGEST and not little):
+        if found.dtype != np.bool_ or (found.nbytes > LARGEST and not small):
             return False
     if score is None:
         return True
     found = read_array(score, "score")
     if not is_float(found.dtype) and row_of(found.dtype) is None:
         return False
-    return little or not hides(found, rows)
+    return small or not hides(found, rows)
 
 
 def in_rows(score):

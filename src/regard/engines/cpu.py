@@ -44,8 +44,7 @@ def attend(
         elif not lse and not _reads_arrays(arguments):
             kind, _ = fast_path.known(q, k, v, arguments, engine, autograd=autograd)
             if kind is not None and kind.even:
-                arrays = [rule for rule, array in zip(arguments[:2], kind.read, strict=True) if array]
-                return (autograd.again(kind, q, k, v, *arrays),)
+                return (autograd.again(kind, q, k, v, *kind.arrays(arguments[:2])),)
     problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=autograd is not None)
     if differentiable or (autograd is not None and requires_gradients(problem.score)):
         return autograd.checked(problem, q, k, v, arguments.sinks, engine)[: 1 + lse]

@@ -59,9 +59,12 @@ class CachedCall(NamedTuple):
     def problem(self, q, k, v, *given) -> Problem:
         """The checked call. given: the arrays that are mask or score."""
         assert self.arguments is not None
-        names = [name for name, array in zip(("mask", "score"), self.read, strict=True) if array]
-        arguments = self.arguments._asdict() | dict(zip(names, given, strict=True))
+        arguments = self.arguments._asdict() | dict(zip(self.arrays(("mask", "score")), given, strict=True))
         return Problem.of(q, k, v, **arguments, gradients=True)
+
+    def arrays(self, rules: tuple) -> list:
+        """Those of mask and score that are arrays, of (mask, score) or their names."""
+        return [rule for rule, array in zip(rules, self.read, strict=True) if array]
 
 
 class Autograd(NamedTuple):
@@ -122,7 +125,7 @@ def known(q, k, v, arguments: Arguments, engine, *, rows_first=False, autograd=N
         read = None if isinstance(mask, RULE) else mask, None if isinstance(score, RULE) else score
         if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
             return nothing
-        if not array_rules.usable(*read, q.shape[-2], little=array_rules.is_little(q, k, v)):
+        if not array_rules.usable(*read, q.shape[-2], small=array_rules.is_small(q, k, v)):
             return nothing
     marks = tuple([array is not None for array in read])
     rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host(), marks, rows_first)
@@ -205,13 +208,13 @@ def learn(kind: CachedCall, problem: Problem, given: tuple, *tensors) -> None:
     if [address(each) for each in read] == [*where[:4], where[6]]:
         shaped = [np.empty(each.shape, problem.dtype) for each in read[:3]]
         arrays = dict(zip(("q", "k", "v", "out", "dout", "dq", "dk", "dv"), (*read, *shaped), strict=True))
-        little = bool(given) and array_rules.is_little(*tensors[:3])
-        recipe = _jit().backward_recipe(problem, arrays, [], tensors=True, of_any=little)
+        small = bool(given) and array_rules.is_small(*tensors[:3])
+        recipe = _jit().backward_recipe(problem, arrays, [], tensors=True, any_contents=small)
         bare, tables = recipe.bare()
         places = array_rules.places(tables, given)
         if places is not None:
             kind.backward[words[ADDRESSES.size :]] = bare, places
-            if not given or little:
+            if not given or small:
                 direct.remember_backward(kind, words[ADDRESSES.size :], bare, places, tensors)
 
 
@@ -277,15 +280,15 @@ def _address(array) -> int:
 
 
 def _recipe(
-    problem: Problem, read: tuple, rows_first: bool, tensors: bool, little: bool = False
+    problem: Problem, read: tuple, rows_first: bool, tensors: bool, small: bool = False
 ) -> tuple[Any, tuple[int, ...] | None]:
     """The recipe of a problem, and the places of the arrays that its mask and score are; None if they were copied.
-    little: it holds whatever they contain.
+    small: it holds whatever they contain.
     """
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
     room = np.empty((B, Q, H, E) if rows_first else (B, H, Q, E), problem.dtype)
     room = room.swapaxes(1, 2) if rows_first else room
-    recipe = _jit().recipe_of(problem, room, 0, tensors=tensors, of_any=little)
+    recipe = _jit().recipe_of(problem, room, 0, tensors=tensors, any_contents=small)
     given = tuple([array for array in read if array is not None])
     if not given:
         return recipe, ()
@@ -305,8 +308,8 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
     usable = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied and selection(problem) is None
     tensors = type(q) is not np.ndarray
     marks = read[0] is not None, read[1] is not None
-    little = any(marks) and array_rules.is_little(q, k, v)
-    recipe, places = _recipe(problem, read, rows_first, tensors, little) if usable else (None, ())
+    small = any(marks) and array_rules.is_small(q, k, v)
+    recipe, places = _recipe(problem, read, rows_first, tensors, small) if usable else (None, ())
     arrays = q, k, v, *[array for array in read if array is not None]
     reads = any(rule.tables for rule in (problem.mask, problem.score) if rule is not None)
     absent = {name: None for name, array in zip(("mask", "score"), marks, strict=True) if array}
@@ -314,7 +317,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
         None if places is None else recipe,
         read=marks,
         tables=places or (),
-        latest=[(array_rules.contents(read[0]), recipe, {})] if marks[0] and recipe and not little else [],
+        latest=[(array_rules.contents(read[0]), recipe, {})] if marks[0] and recipe and not small else [],
         extents=tuple(map(_extent, arrays)),
         out=(B, Q, H, E) if rows_first else (*problem.lead, Q, E),
         lse=(*problem.lead, Q),
@@ -329,7 +332,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
     )
     # Where enough numbers of a score may be −infinity, its plan depends on them; callers with rows first have looked.
     direct_score = marks == (False, True) and (rows_first or array_rules.few(Q))
-    if kind.recipe is not None and (not places or little or direct_score):
+    if kind.recipe is not None and (not places or small or direct_score):
         form, again = (ROWS_FIRST[engine], None) if rows_first else (engine, autograd and autograd.again)
         direct.remember((q, k, v, *arguments, form), kind, again)
     return kind

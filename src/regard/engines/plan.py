@@ -222,7 +222,7 @@ def plan(
     ahead: int = 0,
     summaries: Summaries | None = None,
     *,
-    of_any: bool = False,
+    any_contents: bool = False,
 ) -> Plan:
     """The plan of a problem in tiles of `rows` query rows by `keys` keys.
 
@@ -230,8 +230,8 @@ def plan(
 
     ends (B,): number of keys of each batch entry, by default all of them. ahead: the plan stays valid while entries
     grow by up to this many keys and their rows advance by as many positions (decoding); runs then include the keys to
-    come. summaries: of the tables that the mask reads, kept between plans of one call. of_any: a plan that holds for
-    any mask, in which every tile is mixed.
+    come. summaries: of the tables that the mask reads, kept between plans of one call. any_contents: a plan that
+    holds for any mask, in which every tile is mixed.
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((256, 8), np.float32)
@@ -248,9 +248,11 @@ def plan(
         keys,
         None if ends is None else ends.tobytes(),
         ahead,
-        of_any,
+        any_contents,
     )
-    return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead, summaries, of_any=of_any))
+    return _plans(
+        (problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead, summaries, any_contents=any_contents)
+    )
 
 
 def plan_step(problem: Problem, rows: int, keys: int, summaries: Summaries | None = None) -> Plan:
@@ -280,13 +282,13 @@ def _planned(
     ahead: int,
     summaries: Summaries | None,
     *,
-    of_any: bool = False,
+    any_contents: bool = False,
 ) -> Plan:
     dims = problem.dims
     B, H, Q, K = (dims[name] for name in "BHQK")
     mask = problem.mask
     end = np.minimum((np.full(B, K) if ends is None else ends) + ahead, POSITIONS - 1)
-    reads = set() if mask is None or of_any else {node.name for node in walk(mask) if isinstance(node, Var)}
+    reads = set() if mask is None or any_contents else {node.name for node in walk(mask) if isinstance(node, Var)}
     start = problem.query_start
     apart = bool((end != end[:1]).any()) or ("query" in reads and bool((start != start[:1]).any()))
     per_batch = B > 1 and ("batch" in reads or apart)
@@ -296,7 +298,7 @@ def _planned(
     batch, head = np.divmod(np.arange(batches * heads), heads)
     end = end[batch] if B else np.zeros(len(batch), np.int64)
     found = Stretches(*(np.zeros(0, np.int64),) * 4)
-    if mask is None or of_any:
+    if mask is None or any_contents:
         tile = np.flatnonzero(np.repeat(end, tiles))
         nothing, units = np.zeros_like(tile), -(-np.repeat(end, tiles)[tile] // keys)
         found = Stretches(tile=tile, first=nothing, last=units, mixed=nothing + (mask is not None))

@@ -225,20 +225,20 @@ def recipe_of(
     partial: bool = False,
     *,
     tensors: bool = False,
-    of_any: bool = False,
+    any_contents: bool = False,
 ) -> Recipe:
-    """The recipe for all calls of the same kind as this one. of_any: whatever its mask and score contain, if they are
-    arrays.
+    """The recipe for all calls of the same kind as this one. any_contents: whatever its mask and score contain, if
+    they are arrays.
     """
     B, H, Q, _ = problem.q.shape
     summaries: Summaries = {}
-    planned = problem if of_any else as_planned(problem)
-    ignore = of_any and changes(problem.mask)
-    shape = tiling(planned, summaries, tall=True, of_any=ignore)
+    planned = problem if any_contents else as_planned(problem)
+    ignore = any_contents and changes(problem.mask)
+    shape = tiling(planned, summaries, tall=True, any_contents=ignore)
     if Q <= FEW and not ignore:
         found = plan_step(planned, shape.planned, PLAN_KEYS, summaries=summaries)
     else:
-        found = plan(planned, shape.planned, PLAN_KEYS, summaries=summaries, of_any=ignore)
+        found = plan(planned, shape.planned, PLAN_KEYS, summaries=summaries, any_contents=ignore)
     heads = H // shape.shared
     tiles = B * heads * found.order.shape[1]
     split = splits(problem, found, tiles, threads.count())

@@ -204,16 +204,16 @@ def recipe_of(
     *,
     tensors: bool = False,
     partial: bool = False,
-    of_any: bool = False,
+    any_contents: bool = False,
 ) -> Recipe:
-    """The recipe for all calls of the same kind as this one. partial: dk and dv are sums over some of the rows. of_any:
-    whatever the arrays contain that its rules read.
+    """The recipe for all calls of the same kind as this one. partial: dk and dv are sums over some of the rows.
+    any_contents: whatever the arrays that its rules read contain.
     """
     B, H, G, K = (problem.dims[name] for name in "BHGK")
     rows = _rows(problem, wanted)
     laid = grid(problem, rows)
-    planned = from_tile(problem if of_any else as_planned(problem), laid.lead)
-    seen = plan(planned, rows, PLAN_KEYS, of_any=of_any and changes(problem.mask))
+    planned = from_tile(problem if any_contents else as_planned(problem), laid.lead)
+    seen = plan(planned, rows, PLAN_KEYS, any_contents=any_contents and changes(problem.mask))
     ready = _prepare(problem, rows, arrays, wanted, partial)
     units = -(-K // KEYS)
     small = _work(problem, seen) < least_work(tensors)

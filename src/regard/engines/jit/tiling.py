@@ -43,13 +43,15 @@ class Tiling(NamedTuple):
         return self.shared > 1
 
 
-def tiling(problem: Problem, summaries: Summaries | None = None, *, tall: bool = False, of_any: bool = False) -> Tiling:
+def tiling(
+    problem: Problem, summaries: Summaries | None = None, *, tall: bool = False, any_contents: bool = False
+) -> Tiling:
     """As many rows as fill the registers, or fewer if the call has fewer.
 
     Heads that share keys and have few rows share a tile ("folded"), or several tiles where they are many. If tiles
     visit few keys, the mask edges cut through a large part of them, and tiles of fewer rows waste less. summaries: of
-    the tables, for further plans of the call. tall: whether tiles may be higher than a power of two of vectors. of_any:
-    whether the mask is not looked at.
+    the tables, for further plans of the call. tall: whether tiles may be higher than a power of two of vectors.
+    any_contents: whether the mask is not looked at.
     """
     target = host()
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
@@ -72,7 +74,7 @@ def tiling(problem: Problem, summaries: Summaries | None = None, *, tall: bool =
     lower = rows == most == 4 * lanes and not form.pairs and problem.mask is None and problem.score is None
     if tall and lower and _bytes_of_keys(problem) <= SECOND_CACHE:
         rows = min((most, most // 2, most // 4)[: 3 if form.size == 4 else 2], key=lambda each: _time(Q, each, lanes))
-    if problem.mask is not None and not of_any and rows > lanes and Q <= PATIENT:
+    if problem.mask is not None and not any_contents and rows > lanes and Q <= PATIENT:
         found = plan(problem, rows, PLAN_KEYS, summaries=summaries)
         if visited(found) < NARROW * most * found.order.size:
             rows = lanes

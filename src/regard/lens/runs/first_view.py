@@ -175,9 +175,8 @@ def _telling(run: Run, call: Call) -> Telling:
     usual = np.maximum(others, 1 / np.maximum(call.rows["attended"], 1))
     same_text = call.queries == call.keys
     distance = np.abs(strongest - call.start - np.arange(Q)) if same_text else np.full((H, Q), 2)
-    if (
-        run.axes[call.keys].grid is not None and not run.axes[call.keys].image
-    ):  # patches have rows and columns, not a distance along a text
+    keys = run.axes[call.keys]
+    if keys.grid is not None and not keys.image:  # patches have rows and columns, not a distance along a text
         distance = np.where(distance, 2, 0)
     ordinary = rows & (strongest >= 0) & ~special[place[1]]
     own = ordinary & (distance >= 2) & (largest >= TIMES * usual)

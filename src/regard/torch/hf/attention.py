@@ -20,7 +20,7 @@ from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...common.public import Engine
 from ...engines import direct
-from ...engines.array_rules import in_rows, is_little
+from ...engines.array_rules import in_rows, is_small
 from ...engines.fast_path import ROWS_FIRST
 from ...language import expr
 from ...language.added_masks import hides, how_to_pass, range_of
@@ -322,7 +322,7 @@ def _small(mask: LazyMask, query, key, value) -> Any:
     """The rule of a mask by transformers; in a small call of several rows its booleans, because each batch has other
     padding, and such calls are not planned for it.
     """
-    if mask.rule.tables and query.shape[2] > 1 and query.is_cpu and is_little(query, key, value):
+    if mask.rule.tables and query.shape[2] > 1 and query.is_cpu and is_small(query, key, value):
         return mask.dense
     return mask.rule
 

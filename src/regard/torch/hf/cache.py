@@ -16,9 +16,7 @@ from .stored_cache import StoredLayer
 USUAL = DynamicLayer.update, DynamicSlidingWindowLayer.update
 LEAST = 64  # rows of room after the first ones
 SHARE = 4  # and a quarter of the rows that there are: each is then copied about four times in all
-
-
-UNMASKED_WINDOWS = "moshi", "moshi_depth", "kyutai_speech_to_text"
+UNMASKED_WINDOWS = "moshi", "moshi_depth", "kyutai_speech_to_text"  # whose window only transformers' cache knows
 
 
 class _Store:

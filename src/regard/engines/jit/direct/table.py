@@ -214,7 +214,7 @@ class Table:
         rules, score = list(call[3:]), call[3 + SCORE] if kind.read[SCORE] else None
         with self.lock:
             values, held = self._entry(kind)
-            values |= _slots(kind, kind.tables)
+            values |= zip(kind.arrays(("mask", "score")), kind.tables, strict=True)
             for place in (MASK, SCORE):
                 if kind.read[place]:
                     rules[place] = None  # not kept alive
@@ -258,7 +258,7 @@ class Table:
         }
         values |= {name: id(shape) for name, shape in zip(("dq", "dk", "dv"), shapes, strict=True)}
         values |= {f"{phase}_tasks": tasks for phase, tasks in zip(PHASES, recipe.tasks, strict=True)}
-        values |= _slots(kind, places)
+        values |= zip(kind.arrays(("mask", "score")), places, strict=True)
         with self.lock:
             words, held = self._words(workspace)
             key = id(kind).to_bytes(8, sys.byteorder) + layouts
@@ -313,15 +313,9 @@ class Table:
             self.words[TABLE.index(part.count)] = part.number = 0
 
 
-def _slots(kind, places: tuple[int, ...]) -> dict[str, int]:
-    """Where the addresses of mask and score are in an argument block, if they are arrays."""
-    names = [name for name, array in zip(("mask", "score"), kind.read, strict=True) if array]
-    return dict(zip(names, places, strict=True))
-
-
 def _differentiate(differentiate: Callable, kind, q, k, v, *rules):
     """The output of a call that needs gradients. rules: mask and score."""
-    return differentiate(kind, q, k, v, *[rule for rule, array in zip(rules, kind.read, strict=True) if array])
+    return differentiate(kind, q, k, v, *kind.arrays(rules))
 
 
 def _launch(kind, addresses: bytes):
