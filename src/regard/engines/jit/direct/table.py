@@ -246,7 +246,7 @@ class Table:
             return
         workspace = recipe.workspace()
         start = address(workspace.room)
-        shapes = [tuple(tensor.shape) for tensor in tensors[:3]]
+        shapes = [tuple(tensor.shape) for tensor in kind.swapped(tensors[:3])]
         sums = tensors[4]
         values = {
             "kind": id(kind),
