@@ -180,6 +180,20 @@ def test_masks_and_scores_that_are_tensors(make):
             check_gradients(qkv(Q=20, K=20, seed=seed), seed=seed, **rules)
 
 
+@pytest.mark.parametrize("rules", [("mask",), ("mask", "score")], ids=str)
+def test_steps_of_one_row_with_tensors(rules, monkeypatch):
+    """The next steps of decoding are known calls, too, whatever the strides of the arrays."""
+    for K in (30, 31, 33, 32):
+        given = qkv(Q=1, K=K, seed=K)
+        made = {"mask": normal(2, 1, 1, K, seed=K) < 0.5, "score": normal(1, 4, 1, 64, seed=K)[..., :K]}
+        added = {name: made[name] for name in rules}
+        expected = fully(*given, **added)
+        with monkeypatch.context() as patch:
+            if K > 30:
+                patch.setattr(Problem, "of", None)
+            assert torch.equal(rg.attention(*given, **added), expected)
+
+
 def test_a_mask_that_changes_before_the_backward_pass():
     """Autograd notices it, and what is kept of a mask is a copy."""
     mask = torch.ones(5, 9, dtype=torch.bool)
