@@ -1,6 +1,4 @@
-"""A second derivation of the law, in wide numbers, agrees with the first and with the reference engine, and
-notices where the first is changed.
-"""
+"""A second derivation of the law, in wide numbers, agrees with the first."""
 
 from dataclasses import replace
 from itertools import product
@@ -9,10 +7,7 @@ import numpy as np
 import pytest
 
 from bench.rounding.variants import call
-from regard.common.dtypes import FLOATS
 from regard.conformance.conventions.fields import Adapter
-from regard.engines.reference import attention as reference
-from regard.language.problem import Problem
 from regard.laws.call import Call
 from regard.laws.forward import forward, meaning
 from tests.conformance.implementations import on_heads, scores, softmax
@@ -46,9 +41,9 @@ def by_hand(call, adapter):
     return out, lse, 4 * error[..., None] * sizes, error + 4 * UNIT * finite(lse)
 
 
-def agree(given, adapter, arguments=None):
-    """Whether both derivations give the same, up to rounding; arguments: other ones than those of the call."""
-    law = forward(arguments or meaning(given, adapter), given.q, given.k, given.v)
+def agree(given, adapter):
+    """Whether both derivations give the same, up to rounding."""
+    law = forward(meaning(given, adapter), given.q, given.k, given.v)
     out, lse, *errors = (part.astype(float) for part in by_hand(given, adapter))
     with np.errstate(all="ignore"):  # infinities and NaN
         return all(
@@ -66,18 +61,11 @@ ADAPTERS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("number", range(len(ADAPTERS)))
-def test_both_derivations_agree(dtype, number):
-    """Over random calls with every argument, in every convention that changes the law."""
-    for seed in range(100 * number, 100 * number + 12):
-        given = call(seed, dtype, 7)
-        assert agree(given, ADAPTERS[number]), seed
-
-
-@pytest.mark.parametrize("number", range(len(ADAPTERS)))
-def test_both_derivations_agree_about_infinities(number):
-    """Among scores, biases, sinks and values, masked and attended; in empty rows."""
+def test_both_derivations_agree(number):
+    """Over random calls with every argument, in every convention that changes the law; NaN and infinities are among
+    scores, biases, sinks and values, masked and attended; in empty rows.
+    """
     odd = np.array([np.nan, np.inf, -np.inf, 1e30], np.float32)
     for seed in range(30):
         given, rng = call(seed, "float32", 6), np.random.default_rng(seed)
@@ -93,38 +81,3 @@ def test_both_derivations_agree_about_infinities(number):
 def test_no_rows_and_no_keys(Q, K):
     given = Call(q=np.ones((1, 2, Q, 4)), k=np.ones((1, 2, K, 4)), v=np.ones((1, 2, K, 5)))
     assert agree(given, Adapter())
-
-
-def test_it_agrees_with_the_reference_engine():
-    """In the conventions of regard."""
-    for seed in range(40):
-        given = call(seed, "float64", 7)
-        meant = meaning(given, Adapter())
-        rules = {"mask": meant.mask, "score": meant.score, "scale": meant.scale, "sinks": given.sinks}
-        out, lse = reference.forward(Problem.of(given.q, given.k, given.v, **rules))
-        for mine, other in zip(by_hand(given, Adapter()), (out, lse)):
-            assert np.allclose(mine, other, rtol=1e-9, atol=1e-9), seed
-
-
-CHANGES = {
-    "scale": lambda meant: replace(meant, scale=meant.scale * (1 + 1e-9)),
-    "start": lambda meant: replace(meant, start=meant.start + 1),
-    "mask": lambda meant: replace(meant, masks={}),
-    "bias": lambda meant: replace(meant, scores={}),
-    "heads": lambda meant: replace(meant, key_heads=meant.key_heads[::-1]),
-    "sinks": lambda meant: replace(meant, sinks=None),
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_defect_of_the_law_is_noticed(name):
-    rng = np.random.default_rng(1)
-    given = Call(
-        **{role: rng.standard_normal((2, heads, 5, 4)) for role, heads in (("q", 4), ("k", 2), ("v", 2))},
-        causal=True,
-        mask=rng.random((2, 1, 5, 5)) < 0.8,
-        bias=rng.standard_normal((1, 4, 5, 5)),
-        sinks=rng.standard_normal(4),
-    )
-    assert agree(given, Adapter())
-    assert not agree(given, Adapter(), CHANGES[name](meaning(given, Adapter())))
