@@ -148,13 +148,13 @@ MASKS = {
     "dense": None,
     "causal": rg.causal(),
     "window and global": rg.causal() & rg.window(40) | rg.global_tokens(5),
-    "documents": rg.documents(ids=np.arange(2300) // 90),
+    "documents": rg.documents(ids=np.arange(7000) // 90),
 }
 
 
 @pytest.mark.spread
 @by_name("mask", MASKS)
-@pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 2300), (300, 513)])
+@pytest.mark.parametrize(("Q", "K"), [(40, 7000), (65, 2300), (300, 4097), (1, 700)])
 def test_many_tiles(mask, Q, K):
     """Rows and keys of several tiles, blocks and pieces, and edges inside them; maps whose cells are smaller and larger
     than a block.
@@ -185,8 +185,8 @@ def test_numbers_of_any_size(dtype, mask, bad, scale, sinks):
     """A query and a key that are not finite, scores of thousands, and sinks that take everything or nothing: NaN and
     infinities are in the same places of every result, and nowhere else.
     """
-    q, k = (array.astype(dtype) for array in arrays(Q=70, K=150, D=9, B=1)[:2])
-    q[0, 1, 30, 4] = k[0, 0, 140, 2] = k[0, 1, 20, 8] = bad
+    q, k = (array.astype(dtype) for array in arrays(Q=70, K=1100, D=9, B=1)[:2])
+    q[0, 1, 30, 4] = k[0, 0, 1040, 2] = k[0, 1, 20, 8] = bad
     sinks = np.full(4, sinks, np.float32)
     judge({"q": q, "k": k, "mask": mask, "scale": scale, "sinks": sinks}, [*EVERYTHING, rg.pooled(7, 15)])
 

@@ -1,97 +1,23 @@
-"""Statistics of rows as partial sums: the tree over pieces of keys, and law 11 over few and many keys."""
+"""Statistics as sums: their error, their memory, and law 11 over few and many keys."""
 
 import itertools
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import regard as rg
 from regard.engines.jit import threads
 from regard.engines.jit.code import build
-from regard.engines.jit.kernels.forward import PIECE
-from regard.engines.jit.statistics import RowSums, Runner
 from regard.engines.jit.tiling import NARROW, tiling
 from regard.language.measures import checked_request
 from tests.engines.jit.test_statistics import EVERYTHING
-from tests.engines.jit.usual import large_examples, parts, rules_with_gaps, same_results, tree
+from tests.engines.jit.usual import parts, same_results
 from tests.support.kernels import arrays
 from tests.support.lanes import by_name
-from tests.support.strategies import LAYOUTS, Dims, laid_out
+from tests.support.strategies import LAYOUTS, laid_out
 
-hostile = st.sampled_from((None, None, np.nan, np.inf, -np.inf))
 OF_ROWS = [measure for measure in EVERYTHING if measure != "received"]
-ROUNDED = ["maximum", "total", "surprise", "moments", "sets"]
-
-
-# ---- the tree --------------------------------------------------------------------------------------------------------
-
-
-def sums_of(q, k, of=OF_ROWS, **rules) -> dict[str, np.ndarray]:
-    """What the kernel stores: by name, (B, H, count, Q)."""
-    request = checked_request(q, k, of, **rules)
-    runner = Runner.of(request.problem, tiling(request.problem))
-    with np.errstate(all="ignore"):
-        return RowSums(runner, request).sums
-
-
-def joined(left: dict, right: dict) -> dict:
-    """Two partial sums merged, for scores that are integers in base 2, so every factor is a power of two."""
-    a, b = left["maximum"], right["maximum"]
-    top = np.where(a > b, a, b)
-    some = np.where(np.isneginf(top), 0, top)
-    factors = [np.where(part - some <= -127, 0, np.exp2(part - some)).astype(np.float32) for part in (a, b)]
-    decreases = [np.maximum(np.where(np.isneginf(part), 0, part) - some, -127) for part in (a, b)]
-    found = {"maximum": top}
-    for name in ("total", "moments", "sets"):
-        found[name] = left[name] * factors[0] + right[name] * factors[1]
-    found["surprise"] = sum(
-        part["surprise"] * factor + decrease * (part["total"] * factor)
-        for part, factor, decrease in zip((left, right), factors, decreases)
-    )
-    return found
-
-
-def in_base_2(Q: int, K: int, spread: int, seed: int) -> dict:
-    """A call whose scores are integers in base 2: powers and factors are exact, and only sums are rounded."""
-    rng = np.random.default_rng(seed)
-    level = rng.integers(0, spread + 1, -(-K // 100)).repeat(100)[:K, None]  # of the scores, so that pieces differ
-    q = np.eye(16, dtype=np.float32)[rng.integers(0, 16, (1, 2, Q))]  # rows read different columns of k
-    k = (level - rng.integers(0, 21, (1, 1, K, 16))).astype(np.float32)
-    return {"q": q, "k": k, "scale": np.log(2)}
-
-
-def check_tree(whole: dict, expected: dict) -> None:
-    """The sums are those of the tree; what a fused multiply-add rounds differently may differ in the last bits."""
-    for name in ("maximum", "total", "sets"):
-        np.testing.assert_array_equal(whole[name], expected[name], err_msg=name)
-        np.testing.assert_array_equal(np.signbit(whole[name]), np.signbit(expected[name]), err_msg=name)
-    np.testing.assert_allclose(whole["moments"], expected["moments"], rtol=1e-14)
-    np.testing.assert_allclose(whole["surprise"], expected["surprise"], rtol=1e-6)
-
-
-@pytest.mark.parametrize("K", [PIECE, PIECE + 1, 5000, 9000])
-@large_examples(4, 2)
-@given(data=st.data(), Q=st.integers(1, 40), spread=st.sampled_from((5, 0, 150)))
-def test_pieces_merge_as_a_tree(data, Q, K, spread):
-    """The sums over all keys are those over each piece alone, merged in a tree: under random masks too, with gaps,
-    empty pieces and empty rows; some keys may be NaN or infinite.
-    """
-    mask = data.draw(st.just(rg.everything()) | rules_with_gaps(Dims(1, 1, 2, Q, K, 1, 1)))
-    call = in_base_2(Q, K, spread, data.draw(st.integers(0, 99)))
-    bad = data.draw(hostile)
-    if bad is not None:
-        call["k"][0, 0, data.draw(st.integers(0, K - 1)), 0] = bad
-    whole = sums_of(**call, mask=mask)
-    with np.errstate(all="ignore"):
-        pieces = {n: sums_of(**call, mask=mask & (rg.key // PIECE == n)) for n in range(-(-K // PIECE))}
-        expected = tree(pieces, joined)
-    nan = np.isnan(expected["total"])
-    np.testing.assert_array_equal(np.isnan(whole["total"]), nan)
-    every = [{name: np.where(nan, 0, sums[name]) for name in ROUNDED} for sums in (whole, expected)]
-    check_tree(*every)
 
 
 def test_the_error_of_what_keys_receive_does_not_grow_with_the_rows():
@@ -108,12 +34,12 @@ def test_the_error_of_what_keys_receive_does_not_grow_with_the_rows():
 
 def test_a_kernel_serves_any_number_of_keys():
     """The stack of partial sums is not part of a kernel: more keys need memory, and no compilation."""
-    call = in_base_2(3, 40_000, 5, 0)
-    sums_of(call["q"], call["k"][:, :, :900], scale=call["scale"])
-    before = set(build._kernels)
-    for K in (5000, 40_000):
-        sums_of(call["q"], call["k"][:, :, :K], scale=call["scale"])
-    assert set(build._kernels) == before
+    q, k, _ = arrays(Q=3, K=40_000, D=8)
+    kernels = []
+    for K in (900, 5000, 40_000):
+        rg.attention_stats(q, k[:, :, :K], of=OF_ROWS, engine="jit")
+        kernels.append(set(build._kernels))
+    assert kernels[0] == kernels[1] == kernels[2]
 
 
 # ---- law 11 ----------------------------------------------------------------------------------------------------------
