@@ -4,8 +4,6 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import regard as rg
 import regard.parallel as rp
@@ -14,7 +12,7 @@ from regard.parallel.context import on_devices
 from regard.parallel.context.prepare import given_dtensors
 from regard.parallel.place import LAYOUTS
 from tests.parallel.steps import compared
-from tests.support.lanes import examples, sweep
+from tests.support.lanes import by_name, sweep
 from tests.support.refusals import refusing
 
 CAUSAL = rg.causal()
@@ -23,13 +21,25 @@ PLACEMENTS = [*LAYOUTS, "excess"]
 DTYPES = ["float32", "bfloat16", "float16"]
 
 
+MASKS = {
+    "documents": CAUSAL & rg.documents(lengths=[500, 1100, 300]),
+    "nothing": None,
+    "prefix": rg.prefix(200),
+    "thirds": (rg.query + rg.key) % 3 == 0,
+    "later keys": rg.key >= rg.query,
+    "blocks": (rg.key // 64 == rg.query // 64) | (rg.key < 8),
+}
+
+
 @pytest.mark.spread
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
-def test_law_11_over_ranks(ranks, placement):
-    """Packed documents of odd lengths, ALiBi and grouped queries under every placement."""
-    rules = Arguments(CAUSAL & rg.documents(lengths=[500, 1700, 800]), rg.alibi(4))
-    compared(ranks, placement, (1, 4, 2, 3000, 16, 24), DTYPES[ranks % 3], lambda: rules)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 9])
+@by_name("mask", MASKS)
+@pytest.mark.parametrize("score", [rg.alibi(4), rg.softcap(5.0), None], ids=str)
+def test_law_11_over_ranks(ranks, placement, mask, score):
+    """Packed documents of odd lengths and other masks, scores, and grouped queries under every placement."""
+    rules = Arguments(mask, score)
+    compared(ranks, placement, (1, 4, 2, 1900, 16, 24), DTYPES[ranks % 3], lambda: rules)
 
 
 BY_HEAD = (rg.key <= rg.query) & (rg.key > rg.query - 100 * (rg.head + 1) - 400 * rg.batch)
@@ -69,28 +79,6 @@ def plain():
 def test_rules_over_ranks(ranks, placement, shape, rules, more):
     """Everything that a call may have has the bits of one process, gradients of what is learned too."""
     compared(ranks, placement, shape, "float32", rules, **more)
-
-
-MASKS = st.sampled_from(
-    [
-        None,
-        CAUSAL,
-        CAUSAL & rg.window(150),
-        rg.prefix(200),
-        (rg.query + rg.key) % 3 == 0,
-        rg.key >= rg.query,
-        (rg.key // 64 == rg.query // 64) | (rg.key < 8),
-    ]
-)
-SCORES = st.sampled_from([None, rg.alibi(2), rg.softcap(5.0)])
-
-
-@pytest.mark.slow
-@examples(15)
-@given(MASKS, SCORES, st.integers(1, 2600), st.integers(1, 9), st.sampled_from(PLACEMENTS), st.sampled_from(DTYPES))
-def test_any_rule_on_any_number_of_ranks(mask, score, tokens, ranks, placement, dtype):
-    """Random combinations of rules, lengths, ranks and placements."""
-    compared(ranks, placement, (1, 2, 1, tokens, 8, 8), dtype, lambda: Arguments(mask, score))
 
 
 def test_on_gpus_what_would_be_wrong_is_refused():
