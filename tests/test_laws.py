@@ -363,11 +363,12 @@ formats = pytest.mark.parametrize(
     ],
 )
 local = by_name("rule", LOCAL)
+DROPPED = {"mask": rg.window(40), "score": rg.softcap(3.0), "dropout": 0.2, "seed": 3}
 
 
-def rules(*names):
+def rules(*names, more=()):
     """Some of them."""
-    return pytest.mark.parametrize("rule", [LOCAL[name] for name in names])
+    return pytest.mark.parametrize("rule", [*(LOCAL[name] for name in names), *more])
 
 
 @pytest.mark.spread
@@ -415,7 +416,7 @@ def test_law_11_strides_and_alignment(engine, dtype, rule):
 @pytest.mark.spread
 @formats
 @pytest.mark.parametrize("chunk", [1, 40])
-@rules("causal", "window", "softcap", "alibi")
+@rules("causal", "window", "softcap", "alibi", more=[DROPPED])
 def test_law_11_prefill_in_chunks(engine, dtype, rule, chunk):
     """The strong form: token by token, or in chunks, over the keys so far, equals the whole prefill bit for bit."""
     attend, (q, k, v) = attending(engine, rule, dtype=dtype, Q=150, K=150)

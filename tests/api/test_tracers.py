@@ -184,6 +184,9 @@ REFUSED = {
     "a forward-mode derivative in forward mode": lambda q, k, v: torch.func.jvp(
         lambda q: torch.func.jvp(lambda q: rg.attention(q, k, v), (q,), (q,))[1], (q,), (q,)
     ),
+    "engine 'jit' has no forward-mode derivative": lambda q, k, v: torch.func.jvp(
+        lambda q: rg.attention(q, k, v, engine="jit"), (q,), (q,)
+    ),
     "third derivatives are not supported": lambda q, k, v: _twice(
         lambda q: torch.autograd.grad(rg.attention(q, k, v).square().sum(), q, create_graph=True)[0].square().sum(), q
     ),
@@ -195,14 +198,6 @@ def test_other_derivatives_are_refused(words):
     """And are never zeros."""
     with refusing(words):
         REFUSED[words](*tensors())
-
-
-def test_what_has_no_tangent_is_refused():
-    """A named engine without a forward-mode derivative says so."""
-    q, k, v = tensors()
-
-    with refusing("engine 'jit' has no forward-mode derivative"):
-        torch.func.jvp(lambda q: rg.attention(q, k, v, engine="jit"), (q,), (q,))
 
 
 def test_the_old_exporter_to_onnx_raises(tmp_path):

@@ -1,13 +1,12 @@
 """A step of training on regard is no worse than on a model's own attention, however it keeps tensors."""
 
 import pytest
-import torch
 import transformers as T
 
 from regard.torch.hf import attend, register
 from regard.torch.hf.tiny_models import mappings
 from tests.torch.hf import training_scan
-from tests.torch.hf.training_scan import KINDS, Step, scanned, verdict
+from tests.torch.hf.training_scan import KINDS, scanned
 
 
 @pytest.mark.parametrize("name", ["llama", "paligemma", "gpt_oss"])
@@ -25,12 +24,7 @@ def test_no_architecture_is_worse(name):
 
 
 def test_a_worse_step_is_found(monkeypatch):
-    """An error, a missing gradient and a wrong gradient are each worse; what fails on both sides is not."""
-    gradients = {"a": torch.ones(3), "b": torch.ones(3)}
-    good, failed = Step(gradients), Step({}, "KeyError: 1")
-    missing, wrong = Step({"a": torch.ones(3)}), Step({**gradients, "b": torch.ones(3) + 1e-3})
-    said = [verdict(good, each, good, 1e-6).partition(":")[0] for each in (good, failed, missing, wrong)]
-    assert said == ["same", "worse", "worse", "worse"] and verdict(failed, failed, good, 1e-6).startswith("fails")
+    """The gradients of an attention that forgets the scale are wrong, in every kind of step."""
     register()
     monkeypatch.setattr(training_scan, "register", register_without_scale)
     assert all(said.startswith("worse") for said in scanned("llama").values())
