@@ -6,14 +6,17 @@ import sys
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import regard as rg
 import regard.conformance as rc
 from regard.laws.call import ROLES
 from tests.support.command import regard
+from tests.support.lanes import sweep
 from tests.support.waiting import HANG
 
+from .implementations import right
 from .whole import BREAKS, SOURCE, broken
 
 
@@ -283,3 +286,19 @@ def test_heads_that_are_in_the_code_are_found():
 
     assert (found.layout, found.heads, found.groups) == ("BSD", 4, "none")
     assert rc.conform(function, adapter=replace(found, confirmed=True), level=2).right
+
+
+# ---- random conventions ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("seed", [*range(16), *sweep(*range(1000, 1500))])
+def test_right_implementations_are_accepted(seed):
+    """All layouts, polarities, alignments, window counts, groups, bases of lse and empty rows, drawn at random: with
+    their own adapter, and with the measured one.
+    """
+    function, declared = right(np.random.default_rng(seed))
+    names = {"parameters": declared.parameters, "heads": declared.heads, "layout": declared.layout}
+    inferred = rc.infer(function, adapter=rc.Adapter(**names)).adapter
+    for adapter in (declared, replace(inferred, confirmed=True)):
+        assert [str(each) for each in rc.conform(function, adapter=adapter, level=2).findings] == []
