@@ -64,7 +64,7 @@ def test_half_a_run_and_the_other_half_are_the_whole(begin, tmp_path):
     assert [line["step"] for line in log(tmp_path / "halves")] == [1, 2, 3, 4, 5, 6]
 
 
-STEPS = 300  # so many that no process ends before it is killed, however busy the machine is
+STEPS = 100  # so many that no process ends before it is killed, however busy the machine is
 
 
 @pytest.mark.slow
