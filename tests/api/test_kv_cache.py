@@ -630,10 +630,7 @@ KVCache: no such sequence
 ]  # fmt: skip
 
 
-@word_for_word(WORDS)
-def test_wording(call, words):
-    """The words of a refusal are part of the interface, and all reasons come at once."""
-    assert refusal(call) == words
+test_wording = word_for_word(WORDS)
 
 
 def test_a_row_whose_keys_were_given_back_is_refused():

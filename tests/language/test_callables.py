@@ -19,7 +19,7 @@ from regard.language.callables import as_mask, as_score
 from regard.language.expr import key, query, score, tables_of
 from tests.support.engines import at_every_pair
 from tests.support.lanes import by_name
-from tests.support.refusals import refusal
+from tests.support.refusals import refused_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__")  # torch's, when NumPy's functions meet its tensors
 
@@ -309,7 +309,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("words", "rule"), REFUSED.items(), ids=REFUSED)
-def test_what_cannot_be_traced_is_refused(words, rule):
-    """A rule outside the language raises `Refused` with a replacement, and is never misread."""
-    assert words in refusal(as_mask, rule)
+test_what_cannot_be_traced_is_refused = refused_in(
+    {words: functools.partial(as_mask, rule) for words, rule in REFUSED.items()}
+)
