@@ -202,9 +202,8 @@ REFUSED = [
 @pytest.mark.parametrize("given, options, what", REFUSED)
 def test_what_has_no_cost_is_refused(given, options, what):
     """Impossible arguments, and configurations of which no model can be built."""
-    with refusing(what) as refused:
+    with refusing(what):
         rg.cost(given, **{"tokens": 8, **options})
-    assert all(reason.given and reason.expected and reason.fix for reason in refused.value.reasons)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", '{"model_type": "llama"', "\x00\xff"])
@@ -395,7 +394,7 @@ def test_sizes(text, number):
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "24 bananas", "1e999GB", "nan", "0"])
 def test_what_is_no_size_is_refused(text):
     """With an example of one."""
-    with pytest.raises(rg.Refused, match="24GB"):
+    with refusing("24GB"):
         size(text)
 
 
@@ -533,5 +532,5 @@ def test_experts_that_values_choose(name, total, active):
 
 def test_experts_that_do_nothing_are_refused():
     """Some experts of LongCat return what they are given: how many tokens meet one depends on values."""
-    with pytest.raises(rg.Refused, match="depends on values"):
+    with refusing("depends on values"):
         rg.cost("longcat_flash", tokens=16)
