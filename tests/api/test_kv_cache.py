@@ -22,7 +22,7 @@ from tests import ROOT
 from tests.api.caches import D, E, G, H, empty, filled, kv, kvq, rows_of, same_arrays
 from tests.support.engines import engines, normal, same_bits
 from tests.support.kernels import guarded
-from tests.support.lanes import examples, sweep
+from tests.support.lanes import by_name, examples, sweep
 from tests.support.refusals import refusal, refusing, word_for_word
 
 CAUSAL = rg.causal()
@@ -195,17 +195,17 @@ RULES = {
 
 @engines
 @pytest.mark.parametrize("chunk", [1, *sweep(7, 128), 150])
-@pytest.mark.parametrize("name", RULES)
-def test_law_11_chunks_over_a_cache(engine, name, chunk):
+@by_name("rules", RULES)
+def test_law_11_chunks_over_a_cache(engine, rules, chunk):
     """The strong form over a cache: token by token, or in chunks, is bit-identical to one prefill."""
     k, v, q = kvq(2, 300, 300)
-    whole = rg.attention_with_lse(q, k, v, engine=engine, **RULES[name])
+    whole = rg.attention_with_lse(q, k, v, engine=engine, **rules)
     cache = empty(batch=2)
     for first in range(0, 300, chunk):
         part = slice(first, min(first + chunk, 300))
         cache.append(*rows_of(part, k, v))
         if chunk > 1 or first % 37 == 0 or 120 < first < 135:
-            found = cache.attend_with_lse(q[:, :, part], engine=engine, **RULES[name])
+            found = cache.attend_with_lse(q[:, :, part], engine=engine, **rules)
             same_arrays(found, rows_of(part, *whole))
 
 

@@ -142,7 +142,7 @@ SECOND = {
 }
 
 
-@pytest.mark.parametrize("way", SECOND)
+@by_name("way", SECOND)
 def test_second_derivatives(way):
     """Those of the same computation by operations of torch."""
     q, k, v = (each[:1, :2, :3] for each in tensors(dtype=torch.float64))
@@ -155,7 +155,7 @@ def test_second_derivatives(way):
         scores = 2 * torch.tanh(q @ k.mT / D**0.5 / 2)
         return (scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v).square().sum()
 
-    torch.testing.assert_close(SECOND[way](ours, q), SECOND[way](theirs, q), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(way(ours, q), way(theirs, q), rtol=1e-8, atol=1e-10)
 
 
 SMALL = {

@@ -18,7 +18,7 @@ from regard.laws.mistakes import CATALOG
 from tests.conformance.calls import random_call
 from tests.conformance.implementations import right
 from tests.conformance.sessions import Here
-from tests.support.lanes import SWEEP
+from tests.support.lanes import SWEEP, by_name
 
 # Fields that are told by calls, if the function has what they are about.
 ROLES = {"mask": ("mask",), "causal": ("causal",), "window": ("window", "window_before")}
@@ -189,10 +189,9 @@ LIMITED = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITED)
-def test_a_function_that_takes_little_is_measured_as_far_as_it_goes(name):
+@by_name("condition, unmeasured", LIMITED)
+def test_a_function_that_takes_little_is_measured_as_far_as_it_goes(condition, unmeasured):
     """What cannot be told is said, and is no deviation."""
-    condition, unmeasured = LIMITED[name]
 
     measured = measured_of(only(condition))
 

@@ -14,6 +14,7 @@ from regard.ledger.cost import built, priced
 from regard.ledger.counting.pairs import counted, pairs
 from regard.ledger.fit import fit, size
 from regard.ledger.measure import measured
+from tests.support.lanes import by_name
 from tests.support.refusals import refusing
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 99}
@@ -447,10 +448,9 @@ MODELS = {
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", MODELS)
-def test_parameters(name):
+@by_name("kind, fields, parameters, active", MODELS)
+def test_parameters(kind, fields, parameters, active):
     """All parameters, tied ones once, and those that a token uses."""
-    kind, fields, parameters, active = MODELS[name]
 
     found = rg.cost({"model_type": kind, **fields}, tokens=None if kind == "vit" else 16)
 

@@ -100,13 +100,13 @@ def kept(model, parameters):
     return config, by_model(config.model_type)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_rotary_numbers_are_those_of_transformers(name):
+@by_name("config", CONFIGS)
+def test_rotary_numbers_are_those_of_transformers(config):
     """For every kind of scaling, before and beyond the trained length, bit for bit, positions shared or one row per
     entry; a short text after a long one is as before. GPT-NeoX turns the share of each head that its config names.
     """
-    model = "GPTNeoX" if "partial_rotary_factor" in CONFIGS[name] else "Llama"
-    config, theirs = kept(model, CONFIGS[name])
+    model = "GPTNeoX" if "partial_rotary_factor" in config else "Llama"
+    config, theirs = kept(model, config)
     ours = Rotary.from_config(config)
     for length in (TRAINED // 2, 3 * TRAINED, TRAINED // 2):
         q, places = normal(2, 4, length, DEPTH), torch.arange(length)
