@@ -26,10 +26,9 @@ REFUSED = {
 }
 
 
-def in_docs(name: str) -> str:
-    """The heading under which the architecture stands in the kept table."""
-    text = DOCS.read_text(encoding="utf-8").split(architectures.FIRST)[1]
-    row = re.search(rf"^\|(.*[,|])? {name}[ ,].*\|$", text, re.M)
+def in_docs(name: str, text: str = DOCS.read_text(encoding="utf-8").split(architectures.FIRST)[1]) -> str:
+    """The heading under which the architecture stands in the kept table, or in another text."""
+    row = re.search(rf"^(.*[,|] )?{name}[ ,°\n]", text, re.M)
     return re.findall("^### (.*)$", text[: row.start()], re.M)[-1]
 
 
