@@ -17,7 +17,7 @@ from regard.common.text.keywords import ELSEWHERE, known_keywords
 FUNCTIONS = [
     rg.attention, rg.attention_with_lse, rg.attention_weights, rg.attention_stats, rg.attention_backward,
     rg.attention_part, rg.explain, rg.look, rg.audit, rg.cost, rg.conform, rg.heatmap, rg.window, rg.alibi,
-    rg.softcap, rg.documents, rt.attention, rt.attention_with_lse,
+    rg.softcap, rg.documents, rt.attention, rt.attention_with_lse, rg.KVCache,
 ]  # fmt: skip
 ARRAYS = np.zeros((2, 4, 8), np.float32)
 
@@ -84,12 +84,6 @@ def test_the_signature_shows_no_other_keywords():
     kinds = {each.kind for each in inspect.signature(rg.attention).parameters.values()}
 
     assert inspect.Parameter.VAR_KEYWORD not in kinds
-
-
-def test_a_method_of_a_cache():
-    """The methods of KVCache are functions of this kind, too."""
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'dpeth': did you mean depth="):
-        rg.KVCache(heads=1, dpeth=8)
 
 
 @pytest.mark.parametrize("module", [rg, rt, regard.parallel, regard.models], ids=lambda each: each.__name__)
