@@ -1,5 +1,5 @@
 """`rg.cost`: what is counted without data is what a model with data holds; what cannot be priced is refused;
-what fits; and figures that others have published.
+what fits; inputs of the caller; and figures that others have published.
 """
 
 import copy
@@ -8,12 +8,14 @@ import json
 import pytest
 import torch
 import transformers
+from torch import nn
 
 import regard as rg
 from regard.ledger.cost import built, priced
 from regard.ledger.counting.pairs import counted, pairs
 from regard.ledger.fit import fit, size
 from regard.ledger.measure import measured
+from regard.torch.hf.tiny_models import config_class, tiny_config
 from tests.support.lanes import by_name
 from tests.support.refusals import refusing
 
@@ -534,3 +536,52 @@ def test_experts_that_do_nothing_are_refused():
     """Some experts of LongCat return what they are given: how many tokens meet one depends on values."""
     with refusing("depends on values"):
         rg.cost("longcat_flash", tokens=16)
+
+
+# ---- inputs of the caller --------------------------------------------------------------------------------------------
+
+
+class CrossAttention(nn.Module):
+    """Reads two sequences and a mask of the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, x, memory, mask=None):
+        return self.attention(x, memory, memory, key_padding_mask=mask)[0]
+
+
+X, MEMORY = torch.zeros(2, 5, 32), torch.zeros(2, 9, 32)
+
+
+@pytest.mark.parametrize(
+    "inputs", [(X, MEMORY), {"memory": MEMORY, "x": X, "mask": torch.zeros(2, 9, dtype=torch.bool)}]
+)
+def test_the_inputs_of_the_caller_are_counted(inputs):
+    cost = rg.cost(CrossAttention(), inputs=inputs)
+    projections = 2 * 32 * 32 * 2 * (5 + 9 + 9 + 5)
+    attention = 4 * 32 * 5 * 9 * 2
+    assert sum(line.forward.counted for line in cost.lines) == projections + attention
+    assert (cost.tokens, cost.batch) == (5, 2)
+
+
+@pytest.mark.parametrize("name", ["bert", "jetmoe"])
+def test_tokens_as_inputs_are_as_many_tokens_and_sequences(name):
+    """Also where stand-ins take the place of experts that are chosen by values."""
+    config = tiny_config(config_class(name))
+    given = rg.cost(config, inputs={"input_ids": torch.zeros(3, 7, dtype=torch.long)})
+    assert given.lines == rg.cost(config, tokens=7, batch=3).lines
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "pass inputs"),
+        ({"inputs": (X, MEMORY), "batch": 2}, "the inputs have sizes of their own"),
+        ({"inputs": (X, MEMORY, None, X)}, "the inputs do not fit the model"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(options, words):
+    with refusing(words):
+        rg.cost(CrossAttention(), **options)
