@@ -24,24 +24,22 @@ PLACEMENTS = [*LAYOUTS, "excess"]
 DTYPES = ["float32", "bfloat16", "float16"]
 
 
-MASKS = {
-    "documents": CAUSAL & rg.documents(lengths=[500, 1100, 300]),
-    "nothing": None,
-    "prefix": rg.prefix(200),
-    "thirds": (rg.query + rg.key) % 3 == 0,
-    "later keys": rg.key >= rg.query,
-    "blocks": (rg.key // 64 == rg.query // 64) | (rg.key < 8),
+RULES = {
+    "documents": Arguments(CAUSAL & rg.documents(lengths=[500, 1100, 300]), rg.alibi(4)),
+    "nothing": Arguments(),
+    "prefix": Arguments(rg.prefix(200), rg.softcap(5.0)),
+    "thirds": Arguments((rg.query + rg.key) % 3 == 0),
+    "later keys": Arguments(rg.key >= rg.query, rg.alibi(4)),
+    "blocks": Arguments((rg.key // 64 == rg.query // 64) | (rg.key < 8), rg.softcap(5.0)),
 }
 
 
 @pytest.mark.spread
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 9])
-@by_name("mask", MASKS)
-@pytest.mark.parametrize("score", [rg.alibi(4), rg.softcap(5.0), None], ids=str)
-def test_law_11_over_ranks(ranks, placement, mask, score):
+@by_name("rules", RULES)
+def test_law_11_over_ranks(ranks, placement, rules):
     """Packed documents of odd lengths and other masks, scores, and grouped queries under every placement."""
-    rules = Arguments(mask, score)
     compared(ranks, placement, (1, 4, 2, 1900, 16, 24), DTYPES[ranks % 3], lambda: rules)
 
 
