@@ -20,11 +20,10 @@ import regard as rg
 from regard.engines import dispatch as engines
 from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
-from regard.engines.jit.kernels.forward import PIECE
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 from tests.api import test_kv_cache as test_cache
-from tests.engines.jit import test_backward
+from tests.engines.jit import test_backward, test_sums
 from tests.engines.jit import test_engine as test_engines
 from tests.engines.jit import test_statistics as test_stats_engine
 from tests.engines.jit.usual import gradients_of, incoming
@@ -109,14 +108,10 @@ def bits(case, count, step, number):
 @drawn(problems(dtypes=DTYPES, rows=6000, depth=8), isas, st.sampled_from((1, 2, 5)))
 def sums(case, isa, workers):
     """Law 11: a call has the bits of its pieces, each computed alone and merged as a tree."""
-    kwargs = dict(case.kwargs)
+    q, k, v, *names = case.kwargs.items()
+    rule = {name: value for name, value in names if value is not None}
     with limited(isa), threads.limit(workers):
-        whole = laws(kwargs)
-        mask, last = kwargs.pop("mask"), kwargs.pop("sinks", None)
-        allowed = rg.everything() if mask is None else mask
-        count = max(-(-kwargs["k"].shape[-2] // PIECE), 1)
-        pieces = [rg.attention_part(**kwargs, mask=allowed & (rg.key // PIECE == number)) for number in range(count)]
-        same(rg.merge(pieces).result(last), whole, f"{len(pieces)} pieces")
+        test_sums.check_tree(q[1], k[1], v[1], rule)
 
 
 def reach(before: Problem, after: Problem) -> tuple[np.ndarray, np.ndarray]:

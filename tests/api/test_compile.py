@@ -263,10 +263,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("program", REFUSED)
-def test_what_is_refused(program):
+@by_name("call, message", REFUSED)
+def test_what_is_refused(call, message):
     """The compiled call raises what the eager call raises, or torch's error with that sentence."""
-    call, message = REFUSED[program]
 
     with pytest.raises((rg.Refused, torch._dynamo.exc.Unsupported), match=message):
         compiled(call)(torch.randn(2, 4, 9, D))

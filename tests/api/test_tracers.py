@@ -16,7 +16,7 @@ import regard as rg
 import regard.torch as rt
 from tests.support.kernels import fresh
 from tests.support.lanes import by_name, sweep
-from tests.support.refusals import refusing
+from tests.support.refusals import refused_in
 from tests.support.tensors import Wrapped, compiled, qkv
 
 CAUSAL = rg.causal()
@@ -101,40 +101,13 @@ def test_forward_mode(call, entry):
     assert torch.autograd.gradcheck(function, given, check_forward_ad=True, check_backward_ad=False, fast_mode=True)
 
 
-def test_forward_and_reverse_mode_agree():
-    """w · (J t) = (Jᵀ w) · t for every tensor that can have a derivative, tables and sinks included."""
-    generator = torch.Generator().manual_seed(0)
-
-    def random_like(given):
-        return tuple(torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in given)
-
-    given = *tensors(dtype=torch.float64), *random_like([torch.ones(H, 2), SLOPES, torch.ones(H, Q, K)])
-
-    def call(q, k, v, sinks, slopes, bias):
-        score = rg.softcap(3.0, rg.bias(bias, rg.alibi(slopes)))
-        return rg.attention_with_lse(q, k, v, mask=CAUSAL, score=score, sinks=sinks, dropout=0.2, seed=1)
-
-    def inner(ones, others):
-        return sum((one * other).sum() for one, other in zip(ones, others, strict=True))
-
-    directions = random_like(given)
-    out, moved = torch.func.jvp(call, given, directions)
-    weights = random_like(out)
-    _, pull = torch.func.vjp(call, *given)
-    _, linear = torch.func.linearize(call, *given)
-
-    assert inner(weights, moved).abs() > 1e-6
-    torch.testing.assert_close(inner(weights, moved), inner(pull(weights), directions), rtol=1e-10, atol=0)
-    torch.testing.assert_close(linear(*directions), moved, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *sweep(torch.float16)])
 def test_tangents_of_every_dtype(dtype):
     """The tangent is the float64 one, rounded to the dtype of q."""
 
     def tangent(change):
-        given = (tuple(change(each) for each in tensors(seed=seed, dtype=dtype)) for seed in (0, 2))
-        return torch.func.jvp(lambda *qkv: rg.attention(*qkv, mask=CAUSAL), *given)[1]
+        given, directions = (tuple(change(each) for each in tensors(seed=seed, dtype=dtype)) for seed in (0, 2))
+        return torch.func.linearize(lambda *qkv: rg.attention(*qkv, mask=CAUSAL), *given)[1](*directions)
 
     found = tangent(torch.Tensor.clone)
     assert found.dtype == dtype and torch.equal(found, tangent(torch.Tensor.double).to(dtype))
@@ -169,7 +142,7 @@ SECOND = {
 }
 
 
-@pytest.mark.parametrize("way", SECOND)
+@by_name("way", SECOND)
 def test_second_derivatives(way):
     """Those of the same computation by operations of torch."""
     q, k, v = (each[:1, :2, :3] for each in tensors(dtype=torch.float64))
@@ -182,7 +155,7 @@ def test_second_derivatives(way):
         scores = 2 * torch.tanh(q @ k.mT / D**0.5 / 2)
         return (scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v).square().sum()
 
-    torch.testing.assert_close(SECOND[way](ours, q), SECOND[way](theirs, q), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(way(ours, q), way(theirs, q), rtol=1e-8, atol=1e-10)
 
 
 SMALL = {
@@ -211,25 +184,19 @@ REFUSED = {
     "a forward-mode derivative in forward mode": lambda q, k, v: torch.func.jvp(
         lambda q: torch.func.jvp(lambda q: rg.attention(q, k, v), (q,), (q,))[1], (q,), (q,)
     ),
+    "engine 'jit' has no forward-mode derivative": lambda q, k, v: torch.func.jvp(
+        lambda q: rg.attention(q, k, v, engine="jit"), (q,), (q,)
+    ),
     "third derivatives are not supported": lambda q, k, v: _twice(
         lambda q: torch.autograd.grad(rg.attention(q, k, v).square().sum(), q, create_graph=True)[0].square().sum(), q
     ),
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_other_derivatives_are_refused(words):
-    """And are never zeros."""
-    with refusing(words):
-        REFUSED[words](*tensors())
-
-
-def test_what_has_no_tangent_is_refused():
-    """A named engine without a forward-mode derivative says so."""
-    q, k, v = tensors()
-
-    with refusing("engine 'jit' has no forward-mode derivative"):
-        torch.func.jvp(lambda q: rg.attention(q, k, v, engine="jit"), (q,), (q,))
+# And are never zeros.
+test_other_derivatives_are_refused = refused_in(
+    {words: functools.partial(call, *tensors()) for words, call in REFUSED.items()}
+)
 
 
 def test_the_old_exporter_to_onnx_raises(tmp_path):

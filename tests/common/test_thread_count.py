@@ -15,6 +15,7 @@ import pytest
 import regard as rg
 from regard.common import thread_count
 from regard.common.thread_count import MOST, count, limit, quota
+from tests.support.refusals import refusing
 from tests.support.waiting import HANG
 
 
@@ -87,7 +88,7 @@ def test_settings_that_are_replaced_are_freed():
 def test_other_numbers_are_refused(wrong):
     """They change nothing."""
     before = count()
-    with pytest.raises(rg.Refused, match="threads: not a number of threads"):
+    with refusing("threads: not a number of threads"):
         rg.threads(wrong)
     assert count() == before
 

@@ -9,6 +9,7 @@ import torch
 import regard.compat
 from regard.compat import xformers as xops
 from tests.support.kernels import fresh
+from tests.support.lanes import by_name
 from tests.support.refusals import refusing
 from tests.support.tensors import normal
 
@@ -48,10 +49,9 @@ ONE = {
 
 @pytest.mark.spread
 @pytest.mark.parametrize(("rows", "keys"), [(7, 7), (4, 9), (9, 4)])
-@pytest.mark.parametrize("name", ONE)
-def test_biases_of_one_sequence(name, rows, keys):
+@by_name("bias, hidden", ONE)
+def test_biases_of_one_sequence(bias, hidden, rows, keys):
     """The output, and the bias as an array."""
-    bias, hidden = ONE[name]
     q, k, v = normal(2, rows, 3, 8), normal(2, keys, 3, 8, seed=1), normal(2, keys, 3, 5, seed=2)
     close(xops.memory_efficient_attention(q, k, v, attn_bias=bias), plain(q, k, v, hidden(rows, keys)))
     shown = bias.materialize((2, rows, keys), dtype=torch.bfloat16)
@@ -130,10 +130,9 @@ def of_blocks(rows, keys, last, left, right, used=None):
 
 @pytest.mark.spread
 @pytest.mark.parametrize("equal", [True, False])
-@pytest.mark.parametrize("name", PACKED)
-def test_packed_sequences(name, equal):
+@by_name("make, last, left, right", PACKED)
+def test_packed_sequences(make, last, left, right, equal):
     """Output and gradients, and the parts as they were."""
-    make, last, left, right = PACKED[name]
     lengths = [3, 1, 6], [3, 1, 6] if equal else [5, 4, 8]
     arrays = [
         [normal(1, size, 2, 8, seed=seed + size) for size in some]

@@ -17,6 +17,7 @@ from regard.laws.expected import expected as law_of
 from regard.laws.forward import forward, meaning
 from regard.laws.mistakes import CATALOG
 from regard.laws.probes import answer_of, probes
+from tests.support.lanes import by_name
 
 EVERY = tuple(FLOATS)
 every = pytest.mark.parametrize("dtype", EVERY)
@@ -101,10 +102,9 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@by_name("change, rejected", SMALL)
 @every
-def test_a_small_error_is_rejected_where_it_is_more_than_rounding(name, dtype):
-    change, rejected = SMALL[name]
+def test_a_small_error_is_rejected_where_it_is_more_than_rounding(change, rejected, dtype):
     given = plain(dtype)
     _, _, expected, bounds = judged(given)
     _, _, wrong, _ = judged(change(given))

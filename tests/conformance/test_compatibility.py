@@ -1,7 +1,10 @@
 """The compatibility page says what the stored results say, and its notes are there."""
 
+import importlib.util
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +87,18 @@ def test_each_case_counts_in_one_column():
     found = [Result(case=each, status="pass", call=each.call, ratio=0.5) for each in listed(Limits(adapter), 5, 0)]
     assert {column(each.case) for each in found} == set(MEANING)
     assert sum(cell["counts"]["pass"] for cell in cells_of(found).values()) == len(found)
+
+
+# ---- the notes -------------------------------------------------------------------------------------------------------
+
+SCRIPTS = sorted(NOTES.glob("*/*.py"))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: f"{script.parent.name}-{script.stem}")
+def test_a_note_is_shown_by_its_script(script):
+    """Each script runs to its end and prints the numbers."""
+    if importlib.util.find_spec(script.parent.name) is None:
+        pytest.skip(f"{script.parent.name} is not installed")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and done.stdout.strip(), done.stderr[-2000:]

@@ -22,6 +22,7 @@ from regard.sandbox import worker as memory
 from tests.conformance import misbehaving
 from tests.conformance.sessions import InProcess, Session
 from tests.support.engines import normal
+from tests.support.lanes import by_name
 from tests.support.processes import descendants, marked, without
 from tests.support.refusals import reasons_of, refusing
 
@@ -187,10 +188,9 @@ UNLOADABLE = {
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("name", UNLOADABLE)
-def test_what_cannot_be_loaded_is_refused(name, mark, tmp_path):
+@by_name("text, path, given, fix", UNLOADABLE)
+def test_what_cannot_be_loaded_is_refused(text, path, given, fix, mark, tmp_path):
     """Three parts, from the child; whatever the import does."""
-    text, path, given, fix = UNLOADABLE[name]
     with Session(f"{written(tmp_path, text)}:{path}") as session:
         (reason,) = reasons_of(session.describe)
     assert given in reason.given and fix in reason.fix

@@ -8,6 +8,7 @@ import pytest
 import regard as rg
 from regard.conformance.cases.case import Limits
 from regard.conformance.conventions.fields import Adapter
+from tests.support.lanes import by_name
 
 # What each argument is for rg.attention.
 MEANS = {
@@ -81,10 +82,10 @@ FAULTS = {
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("fault", FAULTS)
+@by_name("fault", FAULTS)
 def test_it_is_rejected(fault):
     """At level 2, with a counterexample that has the size or the row."""
-    assert rg.conform(FAULTS[fault], level=2).findings
+    assert rg.conform(fault, level=2).findings
 
 
 def test_packed_rows_have_several_entries_only_with_their_starts():

@@ -11,6 +11,7 @@ from regard.engines.plan import plan
 from regard.language.problem import Problem
 from tests.engines.test_plan import EMPTY, allowed, kinds_of
 from tests.support.engines import qkv
+from tests.support.lanes import by_name
 
 MASKS = {
     "none": None,
@@ -31,12 +32,12 @@ def problem(mask, query_start=None, **sizes) -> Problem:
 
 @pytest.mark.parametrize("tile", [(16, 16), (7, 3), (64, 32)], ids=str)
 @pytest.mark.parametrize("start", [None, 0, [3, 30]], ids=str)
-@pytest.mark.parametrize("name", MASKS)
-def test_pairs_are_counted_exactly(name, start, tile):
+@by_name("mask", MASKS)
+def test_pairs_are_counted_exactly(mask, start, tile):
     """Allowed pairs are those of the mask; visited pairs are those of the plan's runs; FLOPs are 2 · (D + E) per
     pair.
     """
-    call = problem(MASKS[name], query_start=start)
+    call = problem(mask, query_start=start)
     found = plan(call, *tile)
     counted = cost(call, found)
     pairs = int(allowed(call).sum())

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.engines.jit import threads
 from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host, limited
 from regard.engines.reference import attention as reference
@@ -125,18 +124,6 @@ def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
         places = np.ix_(range(B), range(H), range(K - Q - 5, K - 5), range(K))
         factors = Dropout(0.3, seed, 1000, 2**31 - 8).factors(*places)
         np.testing.assert_array_equal(np.asarray(out, np.float64) > 0, factors > 0)
-
-
-def test_law_9_threads_and_chunks_change_no_bit():
-    """One thread or five, in one call, in chunks or token by token: bit-identical results."""
-    q, k, v = (normal(heads, 150, 16, seed=heads) for heads in (4, 2, 2))
-    rules = {"mask": rg.window(40), "score": rg.softcap(3.0), "dropout": 0.2, "seed": 3, "engine": "jit"}
-    whole = rg.attention(q, k, v, **rules)
-    for count, step in ((1, 150), (5, 1), (5, 37)):
-        with threads.limit(count):
-            for first in range(0, 150, step):
-                rows, keys = np.s_[:, first : first + step], np.s_[:, : first + step]
-                np.testing.assert_array_equal(rg.attention(q[rows], k[keys], v[keys], **rules), whole[rows])
 
 
 @pytest.mark.parametrize(("isa", "register"), [on("avx512", "zmm"), on("avx2", "ymm"), on("portable", "xmm")])

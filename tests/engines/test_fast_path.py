@@ -10,15 +10,12 @@ from regard.engines import fast_path
 from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.language.checks.arguments import Arguments
+from tests.support import direct_calls
 from tests.support.lanes import by_name
 from tests.support.refusals import refusing
 
-RULES = {
-    "nothing": {},
-    "rules": {"mask": rg.causal() & rg.window(5), "score": rg.softcap(3.0)},
-    "numbers": {"mask": rg.causal(), "scale": 0.5, "query_start": 2},
-    "another start": {"mask": rg.causal(), "scale": 0.5, "query_start": 1},
-    "another scale": {"mask": rg.causal(), "scale": 0.1, "query_start": 1},
+RULES = direct_calls.RULES | {
+    "another start": {"scale": 0.3, "query_start": 1},
     "frozen tables": {"mask": rg.documents([0, 0, 1, 1, 1, 2, 2, 2, 2]), "score": rg.alibi(4)},
 }
 

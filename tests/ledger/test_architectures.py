@@ -8,25 +8,15 @@ from bench.cost_architectures import compare
 from regard.torch.hf.tiny_models import mappings
 from tests import ROOT
 from tests.support.lanes import sweep
+from tests.torch.hf.test_architectures import in_docs
 
 T.logging.set_verbosity_error()
 
-DOCS = ROOT / "docs" / "reference" / "cost-architectures.md"
+TEXT = (ROOT / "docs" / "reference" / "cost-architectures.md").read_text(encoding="utf-8").partition("agrees")[2]
 AGREE = ["llama", "llama4_text", "gpt2", "deepseek_v2", "gemma3_text", "jamba", "mamba2", "qwen3_next", "kimi_linear"]
 AGREE += ["t5", "whisper", "vit"]
 COUNTED = ["bloom", "clip", "minimax"]
 FEW = dict.fromkeys(AGREE, "agrees") | dict.fromkeys(COUNTED, "counted") | {"timm_wrapper": "refused"}
-
-
-def in_docs(name):
-    """The heading under which the architecture stands in the page."""
-    heading = ""
-    for line in DOCS.read_text(encoding="utf-8").splitlines():
-        heading = line[4:] if line.startswith("### ") else heading
-        cells = [part.strip().rstrip("°") for cell in line.strip("| ").split("|")[-1:] for part in cell.split(",")]
-        if heading and name in cells:
-            return heading
-    return "nowhere"
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -44,4 +34,4 @@ def test_some_architectures(first):
         row = compare(name)
         assert row.result != "differs", row
         assert row.reason or row.result == "agrees"
-        assert in_docs(name) == architectures.HEADINGS[row.result], row
+        assert in_docs(name, TEXT) == architectures.HEADINGS[row.result], row

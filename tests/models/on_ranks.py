@@ -1,4 +1,4 @@
-"""What each real process computes in test_training_ranks.py."""
+"""What each real process computes in test_training.py."""
 
 import torch.distributed as dist
 

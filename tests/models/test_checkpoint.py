@@ -17,6 +17,7 @@ from regard.models import (
 )
 from regard.models.data.vocabulary import Bytes
 from regard.models.training import checkpoint
+from tests.support.lanes import by_name
 from tests.support.refusals import refusing
 
 SMALL = {"d_model": 16, "layers": 1, "heads": 2}
@@ -35,10 +36,10 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_model_comes_back_bit_for_bit(kind, tmp_path):
+@by_name("make", MODELS)
+def test_a_model_comes_back_bit_for_bit(make, tmp_path):
     """Every tensor and the config of every kind of model, tied weights stay tied, and what was noted is there."""
-    model = MODELS[kind]()
+    model = make()
     checkpoint.save(tmp_path, model, vocabulary=Bytes(), note=[1, "two"])
     again = checkpoint.load(tmp_path)
 

@@ -25,6 +25,7 @@ import regard.torch
 from regard.common import call_hooks as watch
 from regard.observe import profiling
 from regard.observe.profiling import profile
+from regard.observe.tracing import trace
 from tests import ROOT
 from tests.observe.heads import WIDE, B, H, Heads
 from tests.support.refusals import refusing, whats
@@ -315,14 +316,16 @@ def test_any_torch_profile_shows_regards_calls():
 # The model ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_model_is_left_as_it_was():
-    """Gradients that were there, buffers and random numbers are as before."""
+@pytest.mark.parametrize("run", [partial(once, backward=True), trace])
+def test_the_model_is_left_as_it_was(run):
+    """Profiled or traced: hooks, gradients that were there, buffers and random numbers are as before."""
     model = nn.Sequential(nn.BatchNorm1d(6), Heads(rg.attention), nn.Dropout(0.5)).train()
     x, before = rows(), torch.get_rng_state()
     model[1].q.weight.grad = torch.ones_like(model[1].q.weight)
-    once(model, x, backward=True)
+    run(model, x)
     assert torch.equal(torch.get_rng_state(), before) and not model[0].running_mean.any()
     assert bool((model[1].q.weight.grad == 1).all()) and model[0].weight.grad is None
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def test_an_error_of_the_model_is_its_own():

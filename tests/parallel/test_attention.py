@@ -4,17 +4,18 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context import on_devices
+from regard.parallel.context.attention import over_heads
 from regard.parallel.context.prepare import given_dtensors
+from regard.parallel.exchange import Alone
 from regard.parallel.place import LAYOUTS
+from tests.parallel.ranks import on_ranks
 from tests.parallel.steps import compared
-from tests.support.lanes import examples, sweep
+from tests.support.lanes import by_name, sweep
 from tests.support.refusals import refusing
 
 CAUSAL = rg.causal()
@@ -23,13 +24,23 @@ PLACEMENTS = [*LAYOUTS, "excess"]
 DTYPES = ["float32", "bfloat16", "float16"]
 
 
+RULES = {
+    "documents": Arguments(CAUSAL & rg.documents(lengths=[500, 1100, 300]), rg.alibi(4)),
+    "nothing": Arguments(),
+    "prefix": Arguments(rg.prefix(200), rg.softcap(5.0)),
+    "thirds": Arguments((rg.query + rg.key) % 3 == 0),
+    "later keys": Arguments(rg.key >= rg.query, rg.alibi(4)),
+    "blocks": Arguments((rg.key // 64 == rg.query // 64) | (rg.key < 8), rg.softcap(5.0)),
+}
+
+
 @pytest.mark.spread
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
-def test_law_11_over_ranks(ranks, placement):
-    """Packed documents of odd lengths, ALiBi and grouped queries under every placement."""
-    rules = Arguments(CAUSAL & rg.documents(lengths=[500, 1700, 800]), rg.alibi(4))
-    compared(ranks, placement, (1, 4, 2, 3000, 16, 24), DTYPES[ranks % 3], lambda: rules)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 9])
+@by_name("rules", RULES)
+def test_law_11_over_ranks(ranks, placement, rules):
+    """Packed documents of odd lengths and other masks, scores, and grouped queries under every placement."""
+    compared(ranks, placement, (1, 4, 2, 1900, 16, 24), DTYPES[ranks % 3], lambda: rules)
 
 
 BY_HEAD = (rg.key <= rg.query) & (rg.key > rg.query - 100 * (rg.head + 1) - 400 * rg.batch)
@@ -71,28 +82,6 @@ def test_rules_over_ranks(ranks, placement, shape, rules, more):
     compared(ranks, placement, shape, "float32", rules, **more)
 
 
-MASKS = st.sampled_from(
-    [
-        None,
-        CAUSAL,
-        CAUSAL & rg.window(150),
-        rg.prefix(200),
-        (rg.query + rg.key) % 3 == 0,
-        rg.key >= rg.query,
-        (rg.key // 64 == rg.query // 64) | (rg.key < 8),
-    ]
-)
-SCORES = st.sampled_from([None, rg.alibi(2), rg.softcap(5.0)])
-
-
-@pytest.mark.slow
-@examples(15)
-@given(MASKS, SCORES, st.integers(1, 2600), st.integers(1, 9), st.sampled_from(PLACEMENTS), st.sampled_from(DTYPES))
-def test_any_rule_on_any_number_of_ranks(mask, score, tokens, ranks, placement, dtype):
-    """Random combinations of rules, lengths, ranks and placements."""
-    compared(ranks, placement, (1, 2, 1, tokens, 8, 8), dtype, lambda: Arguments(mask, score))
-
-
 def test_on_gpus_what_would_be_wrong_is_refused():
     """Sums over ranks of gradients of sinks and tables, and dropout of later heads; what is right is prepared."""
     place = rp.place(600, ranks=2, mask=CAUSAL)
@@ -115,3 +104,41 @@ def test_while_another_thread_imports_dtensors(monkeypatch):
     """A module that is imported halfway has no class of them."""
     monkeypatch.setitem(sys.modules, "torch.distributed.tensor", sys)
     assert not given_dtensors("attention", (torch.zeros(2),))
+
+
+# ---- ranks that divide the heads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("rows", "heads"), [(1, 2), (1, 3), (2, 2), (3, 1)])
+def test_the_bits_of_one_process(rows, heads):
+    """Uneven groups (five over two or three ranks), documents, scores by head, dropout and sinks."""
+    mask = rg.causal() & rg.documents(lengths=[600, 900])
+
+    def rules(sinks):
+        return Arguments(mask, rg.alibi(10), sinks=sinks, dropout=0.1, seed=4)
+
+    compared(rows, "zigzag", (1, 10, 5, 1500, 16, 8), "float32", rules, [torch.linspace(-1, 1, 10)], parts=heads)
+
+
+def test_more_ranks_than_key_heads():
+    """A key head goes to two ranks, and its gradient is the sum of theirs: equal to a rounding."""
+    compared(1, "zigzag", (1, 4, 1, 700, 8, 8), "float32", lambda: Arguments(rg.causal()), parts=3)
+
+
+def test_what_does_not_fit_is_refused_on_all():
+    """Too many ranks, other tokens, and tables that are learned."""
+    place = rp.place(600, ranks=1)
+    table = rg.table(torch.zeros(4, requires_grad=True))
+
+    def work(others):
+        learned = Arguments(score=rg.score + table[rg.head])
+        for shape, rules, text in (
+            ((2, 200, 8), Arguments(), "more ranks than query heads"),
+            ((3, 200 - others.rank, 8), Arguments(), "does not have the tokens of this rank"),
+            ((4, 200, 8), learned, "tables are not learned where ranks divide the heads"),
+        ):
+            with refusing(text):
+                over_heads(Alone(), others, (torch.zeros(shape, requires_grad=True),) * 3, place, rules)
+
+    on_ranks(3, work)

@@ -12,7 +12,7 @@ from regard.common.errors import Reason, Refused, did_you_mean, page
 from regard.language.expr import key, query, score, table
 from tests import ROOT
 from tests.support.import_graph import modules, parsed
-from tests.support.refusals import refusal, word_for_word
+from tests.support.refusals import word_for_word
 
 
 def test_all_reasons_at_once():
@@ -149,10 +149,7 @@ softcap: the cap is not a positive finite number
 ]  # fmt: skip
 
 
-@word_for_word(WORDS)
-def test_wording(call, words):
-    """The words of a refusal are part of the interface."""
-    assert refusal(call) == words
+test_wording = word_for_word(WORDS)
 
 
 @pytest.mark.parametrize(

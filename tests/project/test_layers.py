@@ -1,9 +1,12 @@
-"""The structure of the source: imports only go down, no files import each other, files and folders stay small."""
+"""The structure of the source: imports only go down, no files import each other, files and folders stay small, and
+what needs no compiler loads none.
+"""
 
 import pytest
 
 from tests.project.measure import LAYERS, LAZY_CYCLE, cycles, measure, upward
 from tests.support import import_graph
+from tests.support.kernels import fresh
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +94,37 @@ def test_engines_do_not_import_the_law():
     found = {target.module for name in judged for target in import_graph.imports(name, files)}
 
     assert judged and [name for name in found if name.startswith("regard.engines.reference")] == []
+
+
+# ---- what is loaded --------------------------------------------------------------------------------------------------
+
+HEAVY = {"torch", "llvmlite", "transformers", "typer", "rich", "jax", "onnxruntime", "openvino", "playwright",
+         "matplotlib", "safetensors", "starlette", "uvicorn"}  # fmt: skip
+
+NEED_NUMPY_ONLY = """
+import numpy as np
+import regard as rg
+assert not any(name.startswith("regard.parallel") for name in sys.modules)
+repr(rg.causal() & rg.window(4)), repr(rg.alibi(8))
+import regard.lens
+import regard.parallel as rp
+rp.explain(rp.place(999, ranks=3, mask=rg.causal()))
+q = np.ones((3, 4), np.float32)
+rg.attention(q, q, q, engine="reference")
+"""
+
+
+def loaded_by(statements: str) -> set[str]:
+    """The heavy packages that are loaded in a fresh process after the statements."""
+    report = f"import sys\n{statements}\nprint(*sorted({HEAVY!r} & sys.modules.keys()))"
+    return set(fresh(report).split())
+
+
+def test_what_needs_no_compiler_loads_numpy_only():
+    """Expressions, recorded runs, placements and the law need none of the heavy packages."""
+    assert loaded_by(NEED_NUMPY_ONLY) == set()
+
+
+def test_meta_a_heavy_import_is_seen():
+    """The check can fail: a process that loads llvmlite is told from one that does not."""
+    assert loaded_by("import regard, llvmlite") == {"llvmlite"}

@@ -1,5 +1,6 @@
 """What regard refuses: as a block, with refusing("no such head"): …, as text, as reasons, and as their titles."""
 
+import re
 from contextlib import contextmanager
 
 import pytest
@@ -43,6 +44,22 @@ def whats(call, *arguments, **named) -> list[str]:
     return [reason.what for reason in reasons_of(call, *arguments, **named)]
 
 
+def refused_in(table):
+    """A test of each row of a table: words, or a pattern of them, and the call that is refused in them."""
+
+    @pytest.mark.parametrize(("words", "call"), table.items(), ids=table)
+    def test(words, call):
+        text = refusal(call)
+        assert words in text or re.search(words, text, re.DOTALL), text
+
+    return test
+
+
 def word_for_word(table):
-    """A test of each row of a table, a call and what it refuses in words, under its first line."""
-    return pytest.mark.parametrize(("call", "words"), table, ids=[words.split("\n")[0] for _, words in table])
+    """A test of each row of a table, a call and all that its refusal says, under its first line."""
+
+    @pytest.mark.parametrize(("call", "words"), table, ids=[words.split("\n")[0] for _, words in table])
+    def test(call, words):
+        assert refusal(call) == words
+
+    return test

@@ -9,6 +9,7 @@ import torch
 
 import regard as rg
 from regard.torch.cache import TensorCache
+from tests.api.test_kv_cache_interrupts import same
 from tests.support.interrupts import interrupted
 from tests.support.refusals import refusing
 from tests.support.tensors import normal
@@ -30,12 +31,8 @@ def seen(cache) -> list:
     """All that a cache shows, as arrays."""
     k, v, lengths, start = cache._held
     rows = [kept[number, :, :length] for kept in (k, v) for number, length in enumerate(lengths)]
-    return [lengths, start, *rows, cache.attend(drawn(len(cache), H, 2, D, seed=3), mask=rg.causal())]
-
-
-def same(found, expected) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    out = cache.attend(drawn(len(cache), H, 2, D, seed=3), mask=rg.causal())
+    return [*map(np.asarray, (lengths, start, *rows, out))]
 
 
 @pytest.mark.spread

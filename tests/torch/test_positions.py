@@ -25,7 +25,7 @@ from regard.torch.positions import (
 )
 from tests import ROOT
 from tests.support.lanes import by_name
-from tests.support.refusals import refusing
+from tests.support.refusals import refused_in, refusing
 from tests.support.tensors import compiled, normal
 
 DEPTH, TRAINED = 16, 64
@@ -100,13 +100,13 @@ def kept(model, parameters):
     return config, by_model(config.model_type)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_rotary_numbers_are_those_of_transformers(name):
+@by_name("config", CONFIGS)
+def test_rotary_numbers_are_those_of_transformers(config):
     """For every kind of scaling, before and beyond the trained length, bit for bit, positions shared or one row per
     entry; a short text after a long one is as before. GPT-NeoX turns the share of each head that its config names.
     """
-    model = "GPTNeoX" if "partial_rotary_factor" in CONFIGS[name] else "Llama"
-    config, theirs = kept(model, CONFIGS[name])
+    model = "GPTNeoX" if "partial_rotary_factor" in config else "Llama"
+    config, theirs = kept(model, config)
     ours = Rotary.from_config(config)
     for length in (TRAINED // 2, 3 * TRAINED, TRAINED // 2):
         q, places = normal(2, 4, length, DEPTH), torch.arange(length)
@@ -282,49 +282,30 @@ def test_the_example_shows_that_only_distances_count(capsys):
 
 X, PLACES = torch.zeros(1, 3, 8), torch.arange(3)
 REFUSED = {
-    "all at once": (
-        lambda: Rotary(5, base=0.0, scaling="yarn"),
-        r"not even.*5 components.*base is too small.*scaling has an unsupported type",
-    ),
-    "fraction": (lambda: Rotary(8, fraction=1.5), "fraction is not between 0 and 1"),
-    "scale": (lambda: YaRN(0.0, -1), "factor is not a positive.*trained_length is not a positive"),
-    "one pair": (lambda: Rotary(2, scaling=NTK(2.0)), "a larger base has no effect on a single pair"),
-    "long factors": (lambda: Rotary(8, scaling=LongRoPE(2.0, 8, (1.0,), (1.0,))), "1 factors for depth 8"),
-    "another depth": (lambda: Rotary(8).rotate(X[None, ..., :6], PLACES), "x does not have the depth"),
-    "too few": (
-        lambda: Rotary(8).rotate(X[None], PLACES[:2]),
-        r"positions do not fit x.*\(2,\).*\(3,\)",
-    ),
-    "fractions": (
-        lambda: Sinusoidal(8).embed(X, PLACES / 2),
-        "positions do not fit x.*float32",
-    ),
-    "another batch": (lambda: Sinusoidal(8).embed(X, PLACES.expand(3, -1)), r"\(3, 3\)"),
-    "another width": (lambda: Sinusoidal(8).embed(X[..., :6], PLACES), "x does not have the width"),
-    "learned width": (lambda: Learned(4, 8).embed(X[..., :6], PLACES), "x does not have the width"),
-    "never learned": (lambda: Learned(2, 8).embed(X, PLACES), r"positions 0 … 2.*0 … 1"),
-    "below 0": (lambda: Learned(4, 8).embed(X, PLACES - 1), "out of range"),
-    "nothing": (lambda: Learned(0, 8), "count and d_model must be positive"),
-    "no width": (lambda: Sinusoidal(0), "d_model is too small"),
-    "odd buckets": (lambda: Buckets(4, 7), "an odd number of buckets cannot be split"),
-    "few buckets": (lambda: Buckets(4, 2), "there are too few buckets"),
-    "reach": (lambda: Relative(4, -1), "reach is negative"),
-    "no heads": (lambda: ALiBi(0), "the number of heads"),
-    "kind": (lambda: Rotary.from_config(odd("yarm")), r"rope_type='yarm'.*did you mean 'yarn'"),
-    "one set for all": (
-        lambda: Rotary.from_config(odd("default"), layer_type="full"),
-        "all layers have the same angles",
-    ),
-    "mrope": (lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])), "not supported"),
-    "incomplete": (
-        lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)),
-        "does not specify factor, low_freq_factor",
-    ),
+    "not even.*5 components.*base is too small.*an unsupported type": lambda: Rotary(5, base=0.0, scaling="yarn"),
+    "fraction is not between 0 and 1": lambda: Rotary(8, fraction=1.5),
+    "factor is not a positive.*trained_length is not a positive": lambda: YaRN(0.0, -1),
+    "a larger base has no effect on a single pair": lambda: Rotary(2, scaling=NTK(2.0)),
+    "1 factors for depth 8": lambda: Rotary(8, scaling=LongRoPE(2.0, 8, (1.0,), (1.0,))),
+    "x does not have the depth": lambda: Rotary(8).rotate(X[None, ..., :6], PLACES),
+    r"positions do not fit x.*\(2,\).*\(3,\)": lambda: Rotary(8).rotate(X[None], PLACES[:2]),
+    "positions do not fit x.*float32": lambda: Sinusoidal(8).embed(X, PLACES / 2),
+    r"\(3, 3\)": lambda: Sinusoidal(8).embed(X, PLACES.expand(3, -1)),
+    "x does not have the width": lambda: Sinusoidal(8).embed(X[..., :6], PLACES),
+    "does not have the width": lambda: Learned(4, 8).embed(X[..., :6], PLACES),
+    r"positions 0 … 2.*0 … 1": lambda: Learned(2, 8).embed(X, PLACES),
+    "out of range": lambda: Learned(4, 8).embed(X, PLACES - 1),
+    "count and d_model must be positive": lambda: Learned(0, 8),
+    "d_model is too small": lambda: Sinusoidal(0),
+    "an odd number of buckets cannot be split": lambda: Buckets(4, 7),
+    "there are too few buckets": lambda: Buckets(4, 2),
+    "reach is negative": lambda: Relative(4, -1),
+    "the number of heads": lambda: ALiBi(0),
+    r"rope_type='yarm'.*did you mean 'yarn'": lambda: Rotary.from_config(odd("yarm")),
+    "all layers have the same angles": lambda: Rotary.from_config(odd("default"), layer_type="full"),
+    "not supported": lambda: Rotary.from_config(odd("default", mrope_section=[2, 3, 3])),
+    "does not specify factor, low_freq_factor": lambda: Rotary.from_config(odd("llama3", high_freq_factor=2.0)),
 }
 
 
-@by_name("call, told", REFUSED)
-def test_what_cannot_be_is_refused_in_three_beats(call, told):
-    """Given, expected, fix; nothing is guessed."""
-    with refusing(told):
-        call()
+test_what_cannot_be_is_refused_in_three_beats = refused_in(REFUSED)

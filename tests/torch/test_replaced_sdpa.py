@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.torch import profile, replace_sdpa
 from tests.support.kernels import fresh
-from tests.support.lanes import sweep
+from tests.support.lanes import by_name, sweep
 from tests.support.tensors import normal
 
 sdpa = F.scaled_dot_product_attention
@@ -123,10 +123,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_arguments_raise_what_torch_raises(case):
+@by_name("given, rest", WRONG)
+def test_wrong_arguments_raise_what_torch_raises(given, rest):
     """The same class of exception with the same words."""
-    given, rest = WRONG[case]
     with pytest.raises(Exception) as error:
         sdpa(*given, **rest)
     with replace_sdpa(), pytest.raises(type(error.value)) as again:

@@ -21,6 +21,7 @@ from regard.engines.jit.pool import LINE
 from tests.engines.jit.usual import parts, same_results, slopes
 from tests.support.engines import DTYPES, normal, qkv
 from tests.support.kernels import guarded
+from tests.support.lanes import by_name
 from tests.support.machine import on
 
 
@@ -133,13 +134,13 @@ CALLS = {
         on(isa, dtype, sweep=dtype != np.float32) for isa in ISAS for dtype in DTYPES
     ],
 )
-@pytest.mark.parametrize("name", CALLS)
-def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
+@by_name("call", CALLS)
+def test_no_kernel_leaves_its_memory(call, dtype, isa, monkeypatch):
     """With every array against a forbidden page, before it and after it, a call gives the bits that it gives
     without.
     """
     with limited(isa):
-        plain = CALLS[name](dtype, np.array)
+        plain = call(dtype, np.array)
         for at_end in (True, False):
             guarding = Guarding(at_end)
             with monkeypatch.context() as patched:
@@ -149,7 +150,7 @@ def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
                 for path, module in list(sys.modules.items()):
                     if path.startswith(("regard.engines.jit.", "regard.api.kv_cache.")) and hasattr(module, "np"):
                         patched.setattr(module, "np", guarding)
-                found = CALLS[name](dtype, guarding.ascontiguousarray)
+                found = call(dtype, guarding.ascontiguousarray)
             assert not any(rest.any() for rest in guarding.rests)
             same_results(found, plain)
 

@@ -1,26 +1,32 @@
-"""Statistics from the compiled engine against their law, over random problems; their memory, threads and vector units.
+"""Statistics from the compiled engine against their law, over random problems; their sums, memory and vector units.
 
 The error budget of a measure comes from the case: what the usual computation (NumPy, the whole matrix, in the dtype of
 its sums) makes on the same input, and what rounding the inputs' last bits does to the exact answer.
 """
 
+import itertools
+
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
+from regard.engines.jit import threads
+from regard.engines.jit.code import build
 from regard.engines.jit.code.target import limited
+from regard.engines.jit.tiling import NARROW, tiling
 from regard.engines.reference import attention as reference
 from regard.engines.reference.statistics import statistics as law
 from regard.language.analysis import evaluate
 from regard.language.measures import Mass, Request, checked_request, edges
-from tests.engines.jit.usual import large_examples, shaken, softmax
+from tests.engines.jit.usual import large_examples, parts, same_results, shaken, softmax
 from tests.support.engines import DTYPES, dtypes
 from tests.support.kernels import arrays, fresh
 from tests.support.lanes import by_name
 from tests.support.machine import narrower_isas
-from tests.support.strategies import Dims, masks, problems
+from tests.support.strategies import LAYOUTS, Dims, laid_out, masks, problems
 
 EVERYTHING = [
     "lse",
@@ -148,13 +154,13 @@ MASKS = {
     "dense": None,
     "causal": rg.causal(),
     "window and global": rg.causal() & rg.window(40) | rg.global_tokens(5),
-    "documents": rg.documents(ids=np.arange(2300) // 90),
+    "documents": rg.documents(ids=np.arange(7000) // 90),
 }
 
 
 @pytest.mark.spread
 @by_name("mask", MASKS)
-@pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 2300), (300, 513)])
+@pytest.mark.parametrize(("Q", "K"), [(40, 7000), (65, 2300), (300, 4097), (1, 700)])
 def test_many_tiles(mask, Q, K):
     """Rows and keys of several tiles, blocks and pieces, and edges inside them; maps whose cells are smaller and larger
     than a block.
@@ -185,8 +191,8 @@ def test_numbers_of_any_size(dtype, mask, bad, scale, sinks):
     """A query and a key that are not finite, scores of thousands, and sinks that take everything or nothing: NaN and
     infinities are in the same places of every result, and nowhere else.
     """
-    q, k = (array.astype(dtype) for array in arrays(Q=70, K=150, D=9, B=1)[:2])
-    q[0, 1, 30, 4] = k[0, 0, 140, 2] = k[0, 1, 20, 8] = bad
+    q, k = (array.astype(dtype) for array in arrays(Q=70, K=1100, D=9, B=1)[:2])
+    q[0, 1, 30, 4] = k[0, 0, 1040, 2] = k[0, 1, 20, 8] = bad
     sinks = np.full(4, sinks, np.float32)
     judge({"q": q, "k": k, "mask": mask, "scale": scale, "sinks": sinks}, [*EVERYTHING, rg.pooled(7, 15)])
 
@@ -215,3 +221,96 @@ def test_memory_grows_with_rows_only():
         print(peak() - before)
     """
     assert int(fresh(script)) <= 32 * 1024
+
+
+# ---- sums, and law 11 ------------------------------------------------------------------------------------------------
+
+OF_ROWS = [measure for measure in EVERYTHING if measure != "received"]
+
+
+def test_the_error_of_what_keys_receive_does_not_grow_with_the_rows():
+    """100,000 rows: at most the error of NumPy, which sums in pairs along the last axis."""
+    q, k, _ = arrays(Q=100_000, K=64, D=8, H=1, G=1, B=1)
+
+    def received(q, k):
+        return rg.attention_stats(q, k, of="received", query_start=0, engine="jit").received
+
+    exact, weights = received(q.astype(np.float64), k.astype(np.float64)), rg.attention_weights(q, k, query_start=0)
+    usual = np.ascontiguousarray(weights.swapaxes(-1, -2)).sum(-1)
+    assert np.square(received(q, k) - exact).mean() <= np.square(usual - exact).mean()
+
+
+def test_a_kernel_serves_any_number_of_keys():
+    """The stack of partial sums is not part of a kernel: more keys need memory, and no compilation."""
+    q, k, _ = arrays(Q=3, K=40_000, D=8)
+    kernels = []
+    for K in (900, 5000, 40_000):
+        rg.attention_stats(q, k[:, :, :K], of=OF_ROWS, engine="jit")
+        kernels.append(set(build._kernels))
+    assert kernels[0] == kernels[1] == kernels[2]
+
+
+# ---- law 11 ----------------------------------------------------------------------------------------------------------
+
+
+CASES = {
+    "plain": (200, 300, {}, np.float32),
+    "window": (200, 300, {"mask": rg.causal() & rg.window(100), "score": rg.softcap(4.0)}, np.float32),
+    "many keys": (130, 9000, {}, np.float32),
+    "many causal": (130, 5000, {"mask": rg.causal()}, ml_dtypes.bfloat16),
+    "empty pieces": (130, 9000, {"mask": rg.causal() & (rg.window(100) | rg.global_tokens(5))}, np.float32),
+    "gaps": (130, 5000, {"mask": (rg.key // 700) % 4 == rg.query % 5, "score": rg.softcap(4.0)}, np.float32),
+}
+ALL = [*EVERYTHING, rg.pooled(9, 11)]
+
+
+@by_name("Q, K, rules, dtype", CASES)
+def test_law_11_what_changes_no_bit(Q, K, rules, dtype):
+    """Repeated runs, threads, layouts, an entry of the batch or a head alone; of statistics of rows, what other rows
+    hold and how many they are.
+    """
+    q, k, _ = (each.astype(dtype) for each in arrays(Q=Q, K=K, D=16))
+
+    def answer(q, k, of=ALL, **more):
+        return parts(rg.attention_stats(q, k, of=of, engine="jit", **rules, **more))
+
+    whole, rows = answer(q, k), answer(q, k, OF_ROWS)
+    for count in (1, 1, 2, 3, 5):
+        with threads.limit(count):
+            same_results(whole, answer(q, k))
+    for layout in set(LAYOUTS) - {"broadcast"}:  # which repeats numbers, so it is no layout of these arrays
+        same_results(whole, answer(*(laid_out(array, layout) for array in (q, k))))
+    same_results([each[1:] for each in whole], answer(q[1:], k[1:]))
+    for head in range(4):
+        same_results([each[:, [head]] for each in whole], answer(q[:, [head]], k[:, [head // 2]]))
+    disturbed = q.copy()
+    disturbed[:, :, 1::2] *= 30
+    disturbed[:, :, 5] = np.nan
+    same_results(*([each[:, :, ::2] for each in found] for found in (rows, answer(disturbed, k, OF_ROWS))))
+    for first, last in itertools.pairwise((0, 1, 8, 72, 99, Q)):
+        some = answer(q[:, :, first:last], k, OF_ROWS, query_start=K - Q + first)
+        same_results([each[:, :, first:last] for each in rows], some)
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("Q", [1, 6, 20, 300, 2500])
+def test_law_11_sums_over_rows_do_not_depend_on_tiles(Q):
+    """What keys receive, and maps: an entry with a wide window has the same bits alone, where tiles are high, and next
+    to one with a narrow window, where they are low; with a map or without.
+    """
+    q, k, _ = arrays(Q=Q, K=2500, D=8, H=2, G=1)
+    columns = ["received", rg.pooled(1, 7)]
+    high, heights = tiling(checked_request(*arrays(Q=500, K=500)[:2], "lse").problem).rows, set()
+
+    def answer(q, k, width, of=columns):
+        mask = rg.causal() & (rg.query - rg.key < width)
+        heights.add(tiling(checked_request(q, k, of, mask=mask).problem).rows)
+        return parts(rg.attention_stats(q, k, of=of, mask=mask, engine="jit"))
+
+    widths = [NARROW * high * 3 // 2, 8]
+    whole = answer(q, k, rg.table(np.array(widths), "width")[rg.batch])
+    for entry, width in enumerate(widths):
+        own, here = [each[[entry]] for each in whole], (q[[entry]], k[[entry]])
+        same_results(own, answer(*here, width))
+        same_results(own[:1], answer(*here, width, ["received"]))
+    assert len(heights) > 1 or high > Q

@@ -2,10 +2,15 @@
 
 import pytest
 import torch
+import transformers as T
 
+from regard.torch.hf import attend, register
 from regard.torch.hf import attention as hf
+from regard.torch.hf.tiny_models import mappings
 from tests.support.lanes import sweep
+from tests.torch.hf import training_scan
 from tests.torch.hf.models import built, on, tokens
+from tests.torch.hf.training_scan import KINDS, scanned
 
 
 def batch():
@@ -95,3 +100,33 @@ def test_a_compiled_model():
     weight = model.model.layers[0].self_attn.q_proj.weight
     ours, theirs = (torch.autograd.grad(each.loss, weight)[0] for each in (found, want))
     assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
+
+
+# ---- steps of all architectures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llama", "paligemma", "gpt_oss"])
+def test_a_step_is_no_worse(name):
+    """With labels where the model takes them, and every kind of checkpointing and offloading that it supports."""
+    assert scanned(name) == dict.fromkeys(KINDS, "same")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", sorted(mappings()))
+def test_no_architecture_is_worse(name):
+    """The same for all of transformers: where its own attention trains, regard trains."""
+    found = scanned(name)
+    assert not [said for said in found.values() if said.startswith("worse")], found
+
+
+def test_a_worse_step_is_found(monkeypatch):
+    """The gradients of an attention that forgets the scale are wrong, in every kind of step."""
+    register()
+    monkeypatch.setattr(training_scan, "register", register_without_scale)
+    assert all(said.startswith("worse") for said in scanned("llama").values())
+    register()
+
+
+def register_without_scale():
+    """Registers, in place of regard, an attention that forgets the scale."""
+    T.AttentionInterface.register("regard", lambda *args, scaling=None, **more: attend(*args, scaling=1.0, **more))

@@ -21,8 +21,8 @@ from regard.torch.layers.linear import (
     orthogonal_directions,
 )
 from tests import ROOT
-from tests.support.lanes import by_name, sweep
-from tests.support.refusals import refusing
+from tests.support.lanes import sweep
+from tests.support.refusals import refused_in
 from tests.support.tensors import compiled, normal
 
 CAUSAL = rg.causal()
@@ -304,45 +304,26 @@ def test_the_deviation_is_that_of_the_heads():
 
 X = torch.zeros(2, 6, 16)
 REFUSED = {
-    "causal Linformer": (
-        lambda: LAYERS["linformer"]()(X, mask=CAUSAL),
-        "Linformer does not support causal masks.*mixes all keys",
-    ),
-    "cached Linformer": (
-        lambda: LAYERS["linformer"]()(X, cache=LinearState()),
-        "does not support this cache.*cache=None.*change every row",
-    ),
-    "too long": (
-        lambda: Linformer(16, 4, length=5, rows=2)(X),
-        r"more keys than the projections.*keys \(2, 4, 6, 4\).*at most 5",
-    ),
-    "window": (lambda: LAYERS["linear"]()(X, mask=rg.window(3)), "depends on pairs of query and key.*query - key < 3"),
-    "matrix": (
-        lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()),
-        r"depends on pairs.*bool \(1, 1, 6, 6\)|\(6, 6\)",
-    ),
-    "a score": (lambda: LAYERS["performer"]()(X, mask=rg.key - 1), "a mask must be a condition"),
-    "numbers": (lambda: LAYERS["performer"]()(X, mask=torch.zeros(6)), "float32"),
-    "another cache": (
-        lambda: LAYERS["linear"]()(X, mask=CAUSAL, cache=Attention(16, 4)),
-        "does not support this cache",
-    ),
-    "causal over a memory": (lambda: LAYERS["linear"]()(X, X[:, :3], mask=CAUSAL), "a causal mask over a memory"),
-    "memory in a cache": (lambda: LAYERS["linear"]()(X, X, cache=LinearState()), "a memory is not appended to a cache"),
-    "positions": (lambda: LAYERS["linear"]()(X, positions=torch.arange(6)), "the layer takes no positions"),
-    "width": (lambda: LAYERS["linear"]()(X[..., :4]), r"x does not fit the layer.*\(2, 6, 4\)"),
-    "no memory": (lambda: LinearAttention(16, 4, memory_dim=5)(X), "pass rows of width memory_dim"),
-    "sizes": (lambda: LinearAttention(15, 4, 3), "heads do not divide d_model.*kv_heads do not divide heads"),
-    "features": (lambda: Performer(16, 4, features=0), "features is too small"),
-    "rows": (lambda: Linformer(16, 4, length=0, rows=0), "length is too small.*rows is too small"),
+    "Linformer does not support causal masks.*mixes all keys": lambda: LAYERS["linformer"]()(X, mask=CAUSAL),
+    "does not support this cache.*cache=None.*change every row": lambda: LAYERS["linformer"]()(X, cache=LinearState()),
+    r"more keys than the projections.*keys \(2, 4, 6, 4\).*at most 5": lambda: Linformer(16, 4, length=5, rows=2)(X),
+    "depends on pairs of query and key.*query - key < 3": lambda: LAYERS["linear"]()(X, mask=rg.window(3)),
+    r"depends on pairs.*bool \(1, 1, 6, 6\)|\(6, 6\)": lambda: LAYERS["linear"]()(X, mask=torch.ones(6, 6).bool()),
+    "a mask must be a condition": lambda: LAYERS["performer"]()(X, mask=rg.key - 1),
+    "float32": lambda: LAYERS["performer"]()(X, mask=torch.zeros(6)),
+    "does not support this cache": lambda: LAYERS["linear"]()(X, mask=CAUSAL, cache=Attention(16, 4)),
+    "a causal mask over a memory": lambda: LAYERS["linear"]()(X, X[:, :3], mask=CAUSAL),
+    "a memory is not appended to a cache": lambda: LAYERS["linear"]()(X, X, cache=LinearState()),
+    "the layer takes no positions": lambda: LAYERS["linear"]()(X, positions=torch.arange(6)),
+    r"x does not fit the layer.*\(2, 6, 4\)": lambda: LAYERS["linear"]()(X[..., :4]),
+    "pass rows of width memory_dim": lambda: LinearAttention(16, 4, memory_dim=5)(X),
+    "heads do not divide d_model.*kv_heads do not divide heads": lambda: LinearAttention(15, 4, 3),
+    "features is too small": lambda: Performer(16, 4, features=0),
+    "length is too small.*rows is too small": lambda: Linformer(16, 4, length=0, rows=0),
 }
 
 
-@by_name("call, told", REFUSED)
-def test_what_cannot_be_is_refused_in_three_beats(call, told):
-    """Given, expected, fix: a mask that needs single pairs, a cache of another kind, a length that does not fit."""
-    with refusing(told):
-        call()
+test_what_cannot_be_is_refused_in_three_beats = refused_in(REFUSED)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from torch.testing import assert_close as same
 
 import regard as rg
 from regard.torch.layers import MultiHeadAttention
+from tests.support.lanes import by_name
 from tests.support.refusals import refusing, whats
 from tests.support.tensors import compiled, unusual
 
@@ -246,11 +247,11 @@ CHANGES = {
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
-@pytest.mark.parametrize("change", CHANGES)
+@by_name("change", CHANGES)
 def test_parametrizations_and_hooks_are_taken_over(change):
     """The converted layer computes with the very parameters, so an optimizer goes on: equal outputs and gradients."""
     theirs, x = torch.nn.MultiheadAttention(W, H, add_bias_kv=True, batch_first=True), torch.randn(N, L, W)
-    CHANGES[change](theirs)
+    change(theirs)
     mine = MultiHeadAttention.of(theirs)
     assert [*map(id, mine.parameters())] == [*map(id, theirs.parameters())]
     expected, found = (layer(x, x, x)[0] for layer in (theirs, mine))

@@ -8,8 +8,7 @@ import torch
 import regard as rg
 from regard.torch import attention
 from regard.torch.layers.recurrent import SegmentMemory, TransformerXL
-from tests.support.lanes import by_name
-from tests.support.refusals import refusing
+from tests.support.refusals import refused_in
 from tests.support.tensors import normal, unusual
 
 CAUSAL = rg.causal()
@@ -109,23 +108,15 @@ def test_a_score_is_applied():
 
 
 REFUSED = {
-    "sizes": (
-        lambda: TransformerXL(15, 2, relative_dim=5, score=1.0),
-        "heads do not divide d_model.*relative_dim is not even.*score is not an expression",
+    "heads do not divide d_model.*relative_dim is not even.*score is not an expression": lambda: TransformerXL(
+        15, 2, relative_dim=5, score=1.0
     ),
-    "width": (lambda: made()(rows(1, 5, 3)), "x does not fit the layer"),
-    "positions": (lambda: made()(rows(1, 5, WIDTH), positions=torch.arange(5)), "the layer takes no positions"),
-    "another cache": (lambda: made()(rows(1, 5, WIDTH), cache=[1]), "cache is not a SegmentMemory"),
-    "another batch": (
-        lambda: made()(rows(2, 5, WIDTH), cache=remembering(rows(1, 5, WIDTH))),
-        "batch size or width differs",
-    ),
-    "length": (lambda: SegmentMemory(-1), "length is negative"),
+    "x does not fit the layer": lambda: made()(rows(1, 5, 3)),
+    "the layer takes no positions": lambda: made()(rows(1, 5, WIDTH), positions=torch.arange(5)),
+    "cache is not a SegmentMemory": lambda: made()(rows(1, 5, WIDTH), cache=[1]),
+    "batch size or width differs": lambda: made()(rows(2, 5, WIDTH), cache=remembering(rows(1, 5, WIDTH))),
+    "length is negative": lambda: SegmentMemory(-1),
 }
 
 
-@by_name("call, told", REFUSED)
-def test_what_cannot_be_is_refused_in_three_beats(call, told):
-    """Given, expected, fix; and the memory stays as it was."""
-    with refusing(told):
-        call()
+test_what_cannot_be_is_refused_in_three_beats = refused_in(REFUSED)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.support.lanes import by_name
+
 RANDOM = np.random.default_rng(0)
 CASES = {
     "random": RANDOM.standard_normal(12),
@@ -48,10 +50,9 @@ def steps(view, number):
 
 @pytest.mark.one_in(3)
 @pytest.mark.spread
-@pytest.mark.parametrize("name", CASES)
+@by_name("scores", CASES)
 @pytest.mark.parametrize("block", [1, 2, 5])
-def test_every_number_of_every_step_is_that_of_numpy(shown, name, block):
-    scores = CASES[name]
+def test_every_number_of_every_step_is_that_of_numpy(shown, scores, block):
     values = RANDOM.standard_normal((len(scores), 2))
     block = min(block, len(scores))
     view = shown("streaming", scores=scores, values=values, block=block)
