@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from regard.laws.mistake import Mistake
 from regard.laws.mistakes import CATALOG
-from regard.laws.mistakes.denominators import LSE, SINKS
 from regard.laws.mistakes.gradients import GRADIENTS
 from regard.laws.mistakes.heads import HEADS
-from regard.laws.mistakes.masks import MASKS
+from regard.laws.mistakes.masks import MASKS, POSITIONS
 from regard.laws.mistakes.outputs import FILLS, OUTPUTS, ROWS
-from regard.laws.mistakes.positions import POSITIONS
 from regard.laws.mistakes.products import PRODUCTS, VALUES
 from regard.laws.mistakes.scores import SCALES, SCORES
-from regard.laws.mistakes.softmax import SOFTMAX
+from regard.laws.mistakes.softmax import LSE, SINKS, SOFTMAX
 from regard.laws.probes import CLASSES, RIGHT
 
 __all__ = ["SUBJECTS", "page"]

@@ -12,12 +12,12 @@ import regard as rg
 import regard.models
 import regard.parallel
 import regard.torch as rt
-from regard.common.text.keywords import ELSEWHERE, known_keywords
+from regard.common.text.keywords import ELSEWHERE, NAMES, known_keywords
 
 FUNCTIONS = [
     rg.attention, rg.attention_with_lse, rg.attention_weights, rg.attention_stats, rg.attention_backward,
     rg.attention_part, rg.explain, rg.look, rg.audit, rg.cost, rg.conform, rg.heatmap, rg.window, rg.alibi,
-    rg.softcap, rg.documents, rt.attention, rt.attention_with_lse, rg.KVCache,
+    rg.softcap, rg.documents, rg.KVCache, rt.attention, rt.attention_with_lse,
 ]  # fmt: skip
 ARRAYS = np.zeros((2, 4, 8), np.float32)
 
@@ -40,12 +40,15 @@ def arguments(function):
     return [ARRAYS for each in required if each.kind is not each.KEYWORD_ONLY]
 
 
+HINTS = ELSEWHERE | {word: (here, f"{here}=") for word, here in NAMES.items()}
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: f"{each.__module__}.{each.__name__}")
 def test_a_misspelt_keyword_names_the_argument(function):
     """For every function of the package and every argument of four or more characters."""
     draw = random.Random(0)
     names = inspect.signature(function).parameters
-    for word in {misspelt(name, draw) for name in names for _ in range(4) if len(name) > 3} - {*names, *ELSEWHERE}:
+    for word in {misspelt(name, draw) for name in names for _ in range(4) if len(name) > 3} - {*names, *HINTS}:
         with pytest.raises(TypeError, match=rf"unexpected keyword argument '{word}': did you mean \w+="):
             function(*arguments(function), **{word: 1})
 
@@ -54,7 +57,7 @@ def test_a_misspelt_keyword_names_the_argument(function):
 def test_names_of_other_libraries(function):
     """`is_causal=`, `attn_mask=`, `block_mask=` … name the argument here, if the function has it."""
     names = inspect.signature(function).parameters
-    for word, (here, text) in ELSEWHERE.items():
+    for word, (here, text) in HINTS.items():
         if word not in names:
             with pytest.raises(TypeError, match=f"unexpected keyword argument '{word}': ") as caught:
                 function(*arguments(function), **{word: True})
@@ -81,9 +84,7 @@ def test_the_error_of_a_call_inside_stays_what_it_is():
 
 def test_the_signature_shows_no_other_keywords():
     """Editors, and what judges functions by their signature, see the arguments that exist."""
-    kinds = {each.kind for each in inspect.signature(rg.attention).parameters.values()}
-
-    assert inspect.Parameter.VAR_KEYWORD not in kinds
+    assert all(each.kind is not each.VAR_KEYWORD for each in inspect.signature(rg.attention).parameters.values())
 
 
 @pytest.mark.parametrize("module", [rg, rt, regard.parallel, regard.models], ids=lambda each: each.__name__)
@@ -139,4 +140,4 @@ def test_the_calls_of_layers(cls):
     for word in {"attn_mask", "is_causal", "masks", "block_mask", "key_padding_mask", "mask_mod"} - {*names}:
         with pytest.raises(TypeError, match=rf"{cls.__name__}.forward\(\) got an unexpected .* '{word}': ") as caught:
             layer(x, **{word: True})
-        assert (ELSEWHERE[word][1] if "mask" in names else "attn_mask") in str(caught.value)
+        assert (HINTS[word][1] if "mask" in names else "attn_mask") in str(caught.value)

@@ -11,6 +11,7 @@ import torch
 import regard as rg
 from regard.compat import bert_padding
 from regard.compat import flash_attn as fa
+from regard.torch import trace
 from tests.support.refusals import refused_in, refusing
 
 each_seed = pytest.mark.parametrize("seed", range(12))
@@ -317,3 +318,9 @@ def test_install(real, tmp_path):
         assert "flash_attn is installed" in ended.stderr and ended.returncode == 1
     else:
         assert ended.stdout.strip() == "torch.Size([1, 3, 2, 8]) True", ended.stderr
+
+
+def test_a_trace_sees_the_call():
+    """What a model computes through this module is seen as a call of regard."""
+    q = torch.zeros(1, 3, 2, 8)
+    assert [call.kind for call in trace(fa.flash_attn_func, (q, q, q)).calls] == ["regard.attention"]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.common.arrays import name_of_dtype
 from regard.conformance.conventions.fields import CHOICES, Adapter
-from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call, shown
+from regard.conformance.conventions.layouts import array_kind, float64, on_call, shown
 from regard.conformance.conventions.parameters import Parameter, completed
 from regard.conformance.conventions.read import lse_shape
 from regard.conformance.conventions.translate import Absent, prepare
@@ -136,7 +137,7 @@ def test_sixteen_bit_arrays_keep_their_bits():
     for kind in CHOICES["arrays"]:
         for memory in ("contiguous", "strided", "readonly"):
             given = on_call(numbers, kind, memory)
-            assert array_kind(given) == kind and dtype_name(given) == "bfloat16"
+            assert array_kind(given) == kind and name_of_dtype(given) == "bfloat16"
             assert (float64(given) == numbers.astype(np.float64)).all()
 
 

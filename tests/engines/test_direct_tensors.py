@@ -12,7 +12,9 @@ from transformers import AutoModel, BertConfig
 import regard as rg
 import regard.torch
 from regard.engines import direct
+from regard.language.checks.arguments import Arguments
 from regard.language.problem import Problem
+from regard.torch.functional import attention_rows_first
 from regard.torch.hf import register
 from tests.engines.test_direct import TENSORS, fully, needs_exchange
 from tests.support.direct_calls import RULES, SIZES
@@ -80,6 +82,20 @@ def test_gradients_of_any_layout(change):
     """A gradient that autograd passes may be expanded, strided, lazy or without memory."""
     for seed in (1, 2, 3):
         check_gradients(qkv(seed=seed), change, seed)
+
+
+@dtypes
+def test_gradients_with_rows_first(dtype):
+    """Bit by bit those of the full path; those of known calls have the heads of a row side by side, as the output."""
+    for seed in (1, 2, 3):
+        leaves = [each.requires_grad_() for each in qkv(dtype=dtype, seed=seed)]
+        out, checked = attention_rows_first(*leaves, Arguments()), rg.attention_with_lse(*leaves)[0].transpose(1, 2)
+        dout = normal(*out.shape, seed=seed, dtype=out.dtype)
+        wanted = torch.autograd.grad(checked, leaves, dout)
+        for _ in range(2):
+            found = torch.autograd.grad(out, leaves, dout, retain_graph=True)
+            assert all(map(torch.equal, (out, *found), (checked, *wanted)))
+        assert all(each.transpose(1, 2).is_contiguous() for each in (out.transpose(1, 2), *found))
 
 
 def test_steps_with_gradients_are_calls_of_their_own():
@@ -165,6 +181,20 @@ def test_masks_and_scores_that_are_tensors(make):
             check_gradients(qkv(Q=20, K=20, seed=seed), seed=seed, **rules)
 
 
+@pytest.mark.parametrize("rules", [("mask",), ("mask", "score")], ids=str)
+def test_steps_of_one_row_with_tensors(rules, monkeypatch):
+    """The next steps of decoding are known calls, too, whatever the strides of the arrays."""
+    for K in (30, 31, 33, 32):
+        given = qkv(Q=1, K=K, seed=K)
+        made = {"mask": normal(2, 1, 1, K, seed=K) < 0.5, "score": normal(1, 4, 1, 64, seed=K)[..., :K]}
+        added = {name: made[name] for name in rules}
+        expected = fully(*given, **added)
+        with monkeypatch.context() as patch:
+            if K > 30:
+                patch.setattr(Problem, "of", None)
+            assert torch.equal(rg.attention(*given, **added), expected)
+
+
 def test_a_mask_that_changes_before_the_backward_pass():
     """Autograd notices it, and what is kept of a mask is a copy."""
     mask = torch.ones(5, 9, dtype=torch.bool)
@@ -205,7 +235,12 @@ def through_transformers():
     register()
     model = AutoModel.from_config(config, attn_implementation="regard").eval()
     tokens = torch.ones(2, 6, dtype=torch.long)
-    return lambda: (model(tokens), model(tokens, attention_mask=tokens.tril()))
+    padded = {"attention_mask": tokens.tril()}
+    return lambda: (train(model(tokens)), train(model(tokens, **padded)), model(tokens), model(tokens, **padded))
+
+
+def train(out):
+    out.last_hidden_state.sum().backward()
 
 
 def through_a_cache():

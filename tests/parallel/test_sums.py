@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.parallel.exchange import Alone
+from regard.parallel.head_parallel import Ranks
 from regard.parallel.sequence import add
-from regard.parallel.tensors import Ranks
 from tests.parallel.ranks import on_ranks
 from tests.support.refusals import refusal
 

@@ -200,7 +200,7 @@ def attention_weights(
 
 @watched("regard.attention")
 def _call(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:
-    return dispatch.attend(q, k, v, arguments, engine, lse=lse, autograd=_AUTOGRAD)
+    return dispatch.attend(q, k, v, arguments, engine, lse=lse, autograd=AUTOGRAD)
 
 
 def _way(q: Any, *others: Any) -> Any:
@@ -251,4 +251,4 @@ def _again(*call) -> Any:
     return torch_operator.again(*call)
 
 
-_AUTOGRAD = dispatch.Autograd(_checked, _again)
+AUTOGRAD = dispatch.Autograd(_checked, _again)

@@ -155,6 +155,19 @@ def address(array: np.ndarray) -> int:
     return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value
 
 
+def name_of_dtype(array) -> str:
+    """float32, bfloat16, … of an array or a tensor."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def bytes_of(tensor) -> Any:
+    """A copy of the bytes of a tensor as an array, in the order of its shape: a single number may have any strides."""
+    import torch
+
+    copy = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return copy.reshape(-1).view(torch.uint8).numpy()
+
+
 def is_float(dtype: np.dtype) -> bool:
     """Whether this is a floating-point dtype: one of NumPy's own, or another that attention supports."""
     return issubclass(dtype.type, np.floating) or row_of(dtype) is not None

@@ -11,7 +11,7 @@ from .arrays import is_tensor
 from .call_hooks import compiling, torch_if_imported
 from .errors import refuse
 from .public import Function
-from .text.keywords import explained
+from .text.keywords import known_keywords
 
 Class = TypeVar("Class", bound=type)
 
@@ -26,6 +26,7 @@ def outside_programs(function: Function) -> Function:
         "outside the compiled function, or compile without fullgraph=True. regard.attention and "
         "regard.attention_with_lse can be in a graph."
     )
+    plain = known_keywords(function)
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -48,13 +49,7 @@ def outside_programs(function: Function) -> Function:
         traces = torch is not None and "torch._dynamo" in sys.modules
         if traces and torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None:
             return torch.compiler.disable(function)(*args, **kwargs)
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            found = explained(error, function, kwargs)
-            if found is error:
-                raise
-            raise found from None
+        return plain(*args, **kwargs)
 
     return call  # type: ignore[return-value] # it takes what `function` takes
 

@@ -62,6 +62,12 @@ def refuse(where: str, what: str, given: str, expected: str, fix: str) -> Refuse
     return Refused(where, [Reason(what, given, expected, fix)])
 
 
+def refuse_all(where: str, reasons: Iterable[Reason]) -> None:
+    """Raises `Refused` if there are reasons."""
+    if listed := tuple(reasons):
+        raise Refused(where, listed)
+
+
 def alike(reasons: Iterable[Reason], names: Iterable[str] = ("q", "k", "v")) -> list[Reason]:
     """The reasons, with those that differ in the name of the argument only as one.
 

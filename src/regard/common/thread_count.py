@@ -152,16 +152,13 @@ def _is_worker() -> bool:
 def _default() -> int:
     """The smallest of the numbers that the machine and other software allow."""
     torch = torch_if_imported()
-    return min(_cores(), _quota(), _of_openmp() if torch is None else torch.get_num_threads())
+    # The cores that this process may run on may change while it runs.
+    cores = min(_counted() or 1, len(_affinity(0)))
+    return min(cores, _quota(), _of_openmp() if torch is None else torch.get_num_threads())
 
 
 # It reads a file of the system, which takes longer than a small call. Since 3.13 its user may set a number.
 _counted = functools.cache(getattr(os, "process_cpu_count", os.cpu_count))
-
-
-def _cores() -> int:
-    """The cores that this process may run on, which may change while it runs."""
-    return min(_counted() or 1, len(_affinity(0)))
 
 
 @functools.cache  # an exception is not cached: it is raised in every call

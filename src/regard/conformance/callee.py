@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.arrays import bytes_of
 from ..common.errors import Refused, refuse
 from ..laws.call import Answer, Call
 from ..sandbox.messages import one_line, said
@@ -49,8 +50,7 @@ def _checksum(array: Any) -> tuple[Any, ...]:
     """The shape, dtype and contents; nothing of arrays that cannot be changed, as those of JAX."""
     torch = _module("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        own = array.detach().cpu().clone(memory_format=torch.contiguous_format)  # a single number has any stride
-        plain = own.reshape(-1).view(torch.uint8).numpy() if array.numel() else b""
+        plain = bytes_of(array) if array.numel() else b""
     elif isinstance(array, np.ndarray):
         plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if not array.dtype.hasobject else b""
     else:

@@ -15,7 +15,7 @@ from ..laws.mistake import Mistake
 from ..laws.mistakes import of_name
 from ..laws.observed import ObservedAnswer
 from .cases.calls import edges, textbook
-from .cases.case import Case, Limits, Result
+from .cases.case import Limits, Result
 from .conventions.fields import Adapter
 from .conventions.measure import Deviation
 from .conventions.parameters import Parameter
@@ -228,15 +228,15 @@ class Diagnosis:
         what = result.case.name.split("-")[0]
         if what in BEHAVIOR:
             says = [f"{result.case.says[0].upper()}{result.case.says[1:]}."]
-            small = shrunk(call, lambda each: self._fails_again(result.case, each))
+
+            def fails_again(call: Call) -> bool:
+                found = self.judge.result(replace(result.case, call=call))
+                return found.status == "fail" and (found.answer is None or found.answer.status == "ok")
+
+            small = shrunk(call, fails_again)
             return script(small, self.judge.adapter, self.parameters, self.target, what, says)
         wrong = answer.status == "ok" and not self.judge.compared(call, answer).right
         return self._smallest(result) if wrong else ""
-
-    def _fails_again(self, case: Case, call: Call) -> bool:
-        """Whether a case that is judged in its own way fails with another call, for the same reason."""
-        found = self.judge.result(replace(case, call=call))
-        return found.status == "fail" and (found.answer is None or found.answer.status == "ok")
 
     def _smallest(self, result: Result, known: Sequence[Mistake] = (), judge: Judge | None = None) -> str:
         """The script of the smallest call that fails with the same mistakes, or in the same way if none are known; ""

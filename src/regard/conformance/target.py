@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..common.errors import Reason, Refused, did_you_mean, refuse, refuse_all
 from ..sandbox.messages import one_line, said
 
 WHERE = "conform"
@@ -45,8 +45,7 @@ class Target:
         if not all(name.isidentifier() for name in names):
             fix = "write the name only, without parentheses or arguments"
             reasons.append(Reason("the function's name is not a name of Python", repr(path), FORMS, fix))
-        if reasons:
-            raise Refused(WHERE, reasons)
+        refuse_all(WHERE, reasons)
         return cls(source, names, is_file)
 
     def load(self, any_value: bool = False) -> Any:

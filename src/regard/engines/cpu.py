@@ -31,8 +31,8 @@ def attend(
 ) -> tuple[Any, ...]:
     """(out,) or, with `lse`, (out, lse) of one call, with the leading axes of the caller's arrays.
 
-    rows_first: out is (B, Q, H, E), in a call without gradients and lse, of arrays with four axes. autograd: a
-    `fast_path.Autograd` for calls that require gradients; None rejects them.
+    rows_first: out is (B, Q, H, E), in a call without lse, of arrays with four axes. autograd: a `fast_path.Autograd`
+    for calls that require gradients; None rejects them.
     """
     arguments = arguments._replace(score=array_rules.in_rows(arguments.score))
     differentiable = autograd is not None and requires_gradients(q, k, v, arguments.sinks, arguments.score)
@@ -42,12 +42,13 @@ def attend(
             if found is not None:
                 return found
         elif not lse and not _reads_arrays(arguments):
-            kind, _ = fast_path.known(q, k, v, arguments, engine, autograd=autograd)
+            kind, _ = fast_path.known(q, k, v, arguments, engine, rows_first=rows_first, autograd=autograd)
             if kind is not None and kind.even:
                 return (autograd.again(kind, q, k, v, *kind.arrays(arguments[:2])),)
     problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=autograd is not None)
     if differentiable or (autograd is not None and requires_gradients(problem.score)):
-        return autograd.checked(problem, q, k, v, arguments.sinks, engine)[: 1 + lse]
+        found = autograd.checked(problem, q, k, v, arguments.sinks, engine)
+        return (found[0].transpose(1, 2).contiguous(),) if rows_first else found[: 1 + lse]
     if rows_first:
         B, H, Q, E = (problem.dims[name] for name in "BHQE")
         out = np.empty((B, Q, H, E), problem.dtype)

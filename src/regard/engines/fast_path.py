@@ -36,8 +36,8 @@ class CachedCall(NamedTuple):
     that is an array, the contents and recipes of the latest call; empty if the recipe holds for any.
     arguments: of the call, without arrays that are mask or score; None if its rules read arrays, which would be kept
     alive. even: gradients of such calls may take the fast path: they have arguments, and q, k and v the same leading
-    axes. threads: that its recipe is for. narrow: 16 bits. backward: the recipes of its backward pass, by the layout of
-    the tensors.
+    axes. threads: that its recipe is for. narrow: 16 bits. rows_first: out is (B, Q, H, E). backward: the recipes of
+    its backward pass, by the layout of the tensors.
     """
 
     recipe: Any
@@ -54,6 +54,7 @@ class CachedCall(NamedTuple):
     even: bool
     threads: int
     narrow: bool
+    rows_first: bool
     backward: dict[bytes, Any]
 
     def problem(self, q, k, v, *given) -> Problem:
@@ -65,6 +66,10 @@ class CachedCall(NamedTuple):
     def arrays(self, rules: tuple) -> list:
         """Those of mask and score that are arrays, of (mask, score) or their names."""
         return [rule for rule, array in zip(rules, self.read, strict=True) if array]
+
+    def swapped(self, tensors) -> list:
+        """The tensors; with heads and rows swapped if the output has its rows first."""
+        return [tensor.swapaxes(1, 2) for tensor in tensors] if self.rows_first else list(tensors)
 
 
 class Autograd(NamedTuple):
@@ -171,12 +176,14 @@ def keep(kind: CachedCall, q, k, v, *given) -> tuple:
     return tuple(kept)
 
 
-def pull_back(kind: CachedCall, given: tuple, *tensors) -> tuple | None:
-    """The gradients of q, k and v from (q, k, v, *kept, dout); None unless `learn` has seen tensors like these."""
+def pull_back(kind: CachedCall, given: tuple, *tensors) -> list | None:
+    """The gradients of q, k and v from (q, k, v, *kept, dout), in memory with rows first if the output is; None unless
+    `learn` has seen tensors like these.
+    """
     read, jit = (*tensors[:5], *tensors[-2:], *_rules(kind, given)), _jit()
     found = direct.pull_back(kind, *read)
     if found is not None:
-        return found
+        return kind.swapped(found)
     words = direct.layout(*read)
     if words is None or jit.threads.count() != kind.threads:
         return None
@@ -184,15 +191,15 @@ def pull_back(kind: CachedCall, given: tuple, *tensors) -> tuple | None:
     if recipe is None:
         return None
     q, k, v, out, sums, lost, dout = ADDRESSES.unpack_from(words)[:7]
-    found = tuple([tensor.new_empty(tensor.shape) for tensor in tensors[:3]])
+    new = [tensor.new_empty(tensor.shape) for tensor in kind.swapped(tensors[:3])]
     step = tensors[4].nbytes // 3
-    gradients = [each.data_ptr() for each in found]
+    gradients = [each.data_ptr() for each in new]
     rest = sums + step, sums + 2 * step, lost if len(tensors) == 7 else 0
     workspace = jit.Workspace.of(recipe)
     for place, each in zip(places, given, strict=True):
         workspace.block[place] = each.data_ptr()
-    recipe.run(workspace, (q, k, v, out, dout, *gradients, *rest), (tensors, given, found))
-    return found
+    recipe.run(workspace, (q, k, v, out, dout, *gradients, *rest), (tensors, given, new))
+    return kind.swapped(new)
 
 
 def learn(kind: CachedCall, problem: Problem, given: tuple, *tensors) -> None:
@@ -202,11 +209,11 @@ def learn(kind: CachedCall, problem: Problem, given: tuple, *tensors) -> None:
     if words is None or not sums.is_contiguous() or len(kind.backward) == LAYOUTS:
         return
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
-    out, dout = (read_array(each, "attention").reshape(B, H, Q, E) for each in (out, dout))
+    out, dout = (read_array(each, "attention").reshape(B, H, Q, E) for each in kind.swapped((out, dout)))
     read = problem.q, problem.k, problem.v, out, dout
     where = ADDRESSES.unpack_from(words)
     if [address(each) for each in read] == [*where[:4], where[6]]:
-        shaped = [np.empty(each.shape, problem.dtype) for each in read[:3]]
+        shaped = kind.swapped([np.empty(each.shape, problem.dtype) for each in kind.swapped(read[:3])])
         arrays = dict(zip(("q", "k", "v", "out", "dout", "dq", "dk", "dv"), (*read, *shaped), strict=True))
         small = bool(given) and array_rules.is_small(*tensors[:3])
         recipe = _jit().backward_recipe(problem, arrays, [], tensors=True, any_contents=small)
@@ -328,13 +335,14 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
         even=(not reads or bool(places)) and q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim > 2,
         threads=jit.threads.count(),
         narrow=problem.dtype.itemsize == 2,
+        rows_first=rows_first,
         backward={},
     )
     # Where enough numbers of a score may be −infinity, its plan depends on them; callers with rows first have looked.
     direct_score = marks == (False, True) and (rows_first or array_rules.few(Q))
     if kind.recipe is not None and (not places or small or direct_score):
-        form, again = (ROWS_FIRST[engine], None) if rows_first else (engine, autograd and autograd.again)
-        direct.remember((q, k, v, *arguments, form), kind, again)
+        form = ROWS_FIRST[engine] if rows_first else engine
+        direct.remember((q, k, v, *arguments, form), kind, autograd and autograd.again)
     return kind
 
 

@@ -32,16 +32,7 @@ Score = Expr | Callable[..., Any] | float | ArrayLike  # an expression, score(s,
 
 def as_mask(rule) -> Expr | None:
     """The mask as an expression: an expression unchanged, a boolean array as a read, a callable traced."""
-    found: Any
-    if rule is None or isinstance(rule, Expr | Traced | Vector):
-        found = rule
-    elif isinstance(rule, str | bool | np.bool_):
-        found = _of_scalar(rule, "mask")
-    elif callable(rule):
-        found = _trace(rule, "mask", (expr.batch, expr.head, expr.query, expr.key))
-    else:
-        found = masks.dense(rule)
-    found = _readable_now(found, "mask")
+    found = _read(rule, "mask", masks.dense)
     if found is not None and found.kind != "bool":
         raise refuse(
             "mask",
@@ -64,16 +55,7 @@ def as_mask(rule) -> Expr | None:
 
 def as_score(rule) -> Expr | None:
     """The score as an expression: an expression unchanged, a float array added to the score, a callable traced."""
-    found: Any
-    if rule is None or isinstance(rule, Expr | Traced | Vector):
-        found = rule
-    elif isinstance(rule, str | bool | np.bool_):
-        found = _of_scalar(rule, "score")
-    elif callable(rule):
-        found = _trace(rule, "score", (expr.score, expr.batch, expr.head, expr.query, expr.key))
-    else:
-        found = scores.bias(rule)
-    found = _readable_now(found, "score")
+    found = _read(rule, "score", scores.bias)
     if found is not None and found.kind == "bool":
         raise refuse(
             "score",
@@ -85,8 +67,12 @@ def as_score(rule) -> Expr | None:
     return found
 
 
-def _readable_now(rule, what: str) -> Expr | None:
-    """The rule; a vector is rejected, and a rule over tensors of a program that torch records."""
+def _read(rule, what: str, of_array: Callable[[Any], Expr]) -> Expr | None:
+    """The rule as an expression; a vector is rejected, and a rule over tensors of a program that torch records."""
+    if isinstance(rule, str | bool | np.bool_):
+        return _of_scalar(rule, what)
+    if not (rule is None or isinstance(rule, Expr | Traced | Vector)):
+        rule = _trace(rule, what) if callable(rule) else of_array(rule)
     if isinstance(rule, Vector):
         raise refuse(
             what,
@@ -145,8 +131,10 @@ def _call(what: str, name: str) -> str:
     return f"regard.{name}({'…' if inspect.signature(function).parameters else ''})"
 
 
-def _trace(rule, what: str, symbols) -> Expr:
+def _trace(rule, what: str) -> Any:
     name = getattr(rule, "__name__", "")
+    places = (expr.batch, expr.head, expr.query, expr.key)
+    symbols = places if what == "mask" else (expr.score, *places)
     if getattr(masks if what == "mask" else scores, name, None) is rule:
         raise refuse(
             what,

@@ -128,9 +128,8 @@ def mod(x, y):
 
 
 def absolute(x):
-    spans = (x.lo <= 0) & (x.hi >= 0)
     a, b = np.abs(x.lo), np.abs(x.hi)
-    return Interval(np.where(spans, 0.0, np.minimum(a, b)), np.maximum(a, b), x.nan)
+    return Interval(np.where(spans_zero(x), 0.0, np.minimum(a, b)), np.maximum(a, b), x.nan)
 
 
 def minimum(x, y):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..common.arrays import device_of
 from ..common.dtypes import real_of
-from ..common.errors import Reason, Refused, alike
+from ..common.errors import Reason, Refused, alike, refuse_all
 from ..common.public import ArrayT
 from .callables import as_mask, as_score
 from .captured import simplify
@@ -172,8 +172,7 @@ class Problem:
                 )
             if table not in differentiated:
                 refuse_gradients(f"table {name!r}", table.source, reasons)
-        if reasons:
-            raise Refused(where, reasons)
+        refuse_all(where, reasons)
         if rule is not None and not bare_mask:
             rule = fitted(counted(rule, starts), K)
         if logit is not None and not bare_score:

@@ -100,30 +100,19 @@ def _functions() -> dict[str, Any]:
     found |= {f"method_{name}": function for name, function in METHODS.items()}
     for module in (functions, masks, scores, selected_keys):
         found |= {name: getattr(module, name) for name in module.__all__}
-    symbols = {name: Var(name) for name in ("batch", "head", "query", "key", "score")}
-    return (
-        found
-        | symbols
-        | {
-            "table": _table,
-            "captured": _captured,
-            "selected": _selected,
-            "lift": lift,
-            "number": _number,
-        }
-        | {
-            "float": float,
-            "abs": abs,
-            "slice": slice,
-            "Ellipsis": Ellipsis,
-            "__builtins__": {},
-        }
-    )
-
-
-def _number(tensor) -> int | float | bool:
-    """The number in a tensor without dimensions: a size that a program leaves open."""
-    return tensor.item()
+    found |= {name: Var(name) for name in ("batch", "head", "query", "key", "score")}
+    return found | {
+        "table": _table,
+        "captured": lambda tensor: Captured(_table(tensor)),
+        "selected": _selected,
+        "lift": lift,
+        "number": lambda tensor: tensor.item(),  # without dimensions: a size that a program leaves open
+        "float": float,
+        "abs": abs,
+        "slice": slice,
+        "Ellipsis": Ellipsis,
+        "__builtins__": {},
+    }
 
 
 def _table(tensor, name: str = "table") -> Table:
@@ -132,10 +121,6 @@ def _table(tensor, name: str = "table") -> Table:
         return tensor
     frozen = frozen_at(tensor)
     return table(tensor, name) if frozen is None else frozen
-
-
-def _captured(tensor) -> Captured:
-    return Captured(_table(tensor))
 
 
 def _selected(tensor, start: int | list[int], keys: int) -> Selected:

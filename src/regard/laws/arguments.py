@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import and_
+from typing import Any
 
 import numpy as np
 
@@ -80,9 +81,9 @@ def lse(scores: Array, allowed: Array, sinks: Array | None) -> Array:
         return shift + np.log(np.exp(kept - shift[..., None]).sum(-1))
 
 
-def as_it_is(out: Array) -> Array:
-    """The output as it is."""
-    return out
+def unchanged(value: Any) -> Any:
+    """The output, the gradients, or the weights that multiply dout to give the gradient of v, as they are."""
+    return value
 
 
 def nothing(q: Array, v: Array) -> float:
@@ -118,11 +119,6 @@ def summed_over_heads(gradient: Array, heads: Array, given: int) -> Array:
     return found
 
 
-def as_weights(weights: Array) -> Array:
-    """The weights that multiply dout to give the gradient of v."""
-    return weights
-
-
 def through_score(gradient: Array, partial: Array) -> Array:
     """The gradient of the scaled logit, from that of the score and the derivative of the score expression."""
     return gradient * partial
@@ -139,11 +135,6 @@ def of_sinks(shares: Array, delta: Array, dlse: Array) -> Array:
     return (shares * (dlse - delta)).sum((0, 2))
 
 
-def unchanged(gradients: dict[str, Array]) -> dict[str, Array]:
-    """The gradients as they are."""
-    return gradients
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BackwardSteps:
     """The steps of the backward pass, in order."""
@@ -152,7 +143,7 @@ class BackwardSteps:
     only_allowed: Callable[[Array, Array], Array] = only_allowed
     through_score: Callable[[Array, Array], Array] = through_score
     times_scale: Callable[[Array, float], Array] = times_scale
-    as_weights: Callable[[Array], Array] = as_weights
+    as_weights: Callable[[Array], Array] = unchanged
     summed_over_heads: Callable[[Array, Array, int], Array] = summed_over_heads
     summed_over_shape: Callable[[Array, tuple[int, ...]], Array] = summed_over_shape
     of_sinks: Callable[[Array, Array, Array], Array] = of_sinks
@@ -188,7 +179,7 @@ class Arguments:
     to_weights: ToWeights = masked_softmax
     to_output: ToOutput = weighted_sum
     to_lse: ToLse = lse
-    finish: Finish = as_it_is
+    finish: Finish = unchanged
     added: Added = nothing
     backward: BackwardSteps = field(default_factory=BackwardSteps)
     recomputed: Callable[[Arguments], Arguments] | None = None

@@ -269,11 +269,16 @@ def bound(arguments: Arguments, outcome: Outcome, call: Call, constants: Mapping
     """
     errors = shared(arguments, outcome, call, [constants[what] for what in Bounds._fields])
     last = units_of(call.dtype).one
+    of_out, of_lse, of_weights = (errors[constants[what]] for what in Bounds._fields)
+    K = of_weights.k.shape[2]
     with np.errstate(all="ignore"):
+        lse = within_range(of_lse.lse_errors[..., None], outcome.lse[..., None], last, of_lse)[..., 0]
+        alike = of_weights.units.of_sum(K) / max(K, 1)
+        weights = np.where(of_weights.count == 0, alike, of_weights.weight_errors[..., :K])
         return Bounds(
-            out_bound(errors[constants["out"]], last),
-            lse_bound(errors[constants["lse"]], last),
-            weights_bound(errors[constants["weights"]], last),
+            out_bound(of_out, last),
+            np.where(outcome.lse == -np.inf, 0, lse),
+            within_range(weights, outcome.weights, last, of_weights),
         )
 
 
@@ -296,20 +301,6 @@ def out_bound(errors: Rounding, last: float) -> np.ndarray:
         values = np.asarray(errors.call.v, np.float64)[:, errors.value_heads]
         found = np.where(hidden.astype(np.float64) @ ~np.isfinite(values) > 0, np.inf, found)
     return found
-
-
-def lse_bound(errors: Rounding, last: float) -> np.ndarray:
-    """The bound of lse."""
-    found = within_range(errors.lse_errors[..., None], errors.outcome.lse[..., None], last, errors)[..., 0]
-    return np.where(errors.outcome.lse == -np.inf, 0, found)
-
-
-def weights_bound(errors: Rounding, last: float) -> np.ndarray:
-    """The bound of the weights."""
-    K = errors.k.shape[2]
-    found = errors.weight_errors[..., :K]
-    found = np.where(errors.count == 0, errors.units.of_sum(K) / max(K, 1), found)
-    return within_range(found, errors.outcome.weights, last, errors)
 
 
 def within_range(found: np.ndarray, result: np.ndarray, last: float, errors: Rounding) -> np.ndarray:
@@ -472,16 +463,12 @@ def gradient_bounds(
     with np.errstate(all="ignore"):
         errors = shared(arguments, outcome, call, [constants[role] for role in gradients])
         flows = {each: GradientErrors(found, out_bound(found, last)) for each, found in errors.items()}
-        return {role: gradient_bound(role, flows[constants[role]], last, each) for role, each in gradients.items()}
-
-
-def gradient_bound(role: str, errors: GradientErrors, last: float, gradient: np.ndarray) -> np.ndarray:
-    """The bound of the gradient of an argument; last: the unit of its own rounding."""
-    size, units = abs(finite(gradient)), errors.units
-    if errors.beyond:
-        return np.full_like(size, np.inf)
-    found = errors.of(role) * (1 + last) + last * size + units.least
-    return np.where(np.isnan(found) | (found + size > 0.999 * units.most), np.inf, found)
+        found = {}
+        for role, gradient in gradients.items():
+            flow, size = flows[constants[role]], abs(finite(gradient))
+            off = np.inf if flow.beyond else flow.of(role) * (1 + last) + last * size + flow.units.least
+            found[role] = np.where(np.isnan(off) | (off + size > 0.999 * flow.units.most), np.inf, off)
+        return found
 
 
 def compare(got: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> tuple[bool, float, tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,15 +93,9 @@ class _Search:
 
     def singles(self) -> None:
         """Explains calls by one mistake each."""
-        skipped: list[Observed] = []
-        for _ in range(1 if self.together else STARTS):
-            if not self.left or self._spent(PATIENCE):
-                break
-            start = self.left[0]
-            choices = self._agreeing(start, ((each,) for each in self.catalog), PATIENCE)
-            if not self._explained(start, choices):
-                skipped.append(self.left.pop(0))
-        self.left = _by_work(skipped + self.left)
+        self._from_smallest(
+            STARTS, PATIENCE, lambda start: self._agreeing(start, ((each,) for each in self.catalog), PATIENCE)
+        )
 
     def fitted(self) -> None:
         """Explains calls by a number that is fitted to the smallest one that is large enough for that."""
@@ -111,14 +105,22 @@ class _Search:
 
     def pairs(self) -> None:
         """Explains what is left by two mistakes, and joins them with what one of them explains alone."""
-        skipped: list[Observed] = []
-        for _ in range(1 if self.together else PAIRED):
-            if not self.left or self.left[0].work > WORK or self._spent():
-                break
-            start = self.left[0]
+
+        def choices(start: Observed) -> list[Mistakes]:
+            if start.work > WORK:
+                return []
             known = [mistakes[0] for mistakes, _, _ in self.groups if len(mistakes) == 1]
-            choices = self._agreeing(start, self._pairs(start, known)) or self._agreeing(start, self._pairs(start))
-            if not self._explained(start, choices):
+            return self._agreeing(start, self._pairs(start, known)) or self._agreeing(start, self._pairs(start))
+
+        self._from_smallest(PAIRED, 1, choices)
+
+    def _from_smallest(self, starts: int, patience: int, choices: Callable[[Observed], list[Mistakes]]) -> None:
+        """Explains the smallest call that is left, so many times, by the best of its choices."""
+        skipped: list[Observed] = []
+        for _ in range(1 if self.together else starts):
+            if not self.left or self._spent(patience):
+                break
+            if not self._explained(self.left[0], choices(self.left[0])):
                 skipped.append(self.left.pop(0))
         self.left = _by_work(skipped + self.left)
 
@@ -179,13 +181,11 @@ class _Search:
         """Whether a right call would have been wrong with these mistakes. Calls with fewer keys do not count, because a
         mistake may begin at some size, unless all calls have one explanation; nor do gradients without a formula.
         """
-        for seen in self.right:
-            counts = self.together or seen.arguments.keys >= min(start.arguments.keys, MANY)
-            if counts and seen.work <= WORK:
-                arguments = seen.mistaken(mistakes)
-                if arguments is not None and seen.contradicts(arguments):
-                    return True
-        return False
+        return any(
+            seen.work <= WORK and (arguments := seen.mistaken(mistakes)) is not None and seen.contradicts(arguments)
+            for seen in self.right
+            if self.together or seen.arguments.keys >= min(start.arguments.keys, MANY)
+        )
 
     def explanations(self) -> list[Explanation]:
         """What was explained, and the calls that nothing explains."""

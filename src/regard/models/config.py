@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from ..common.errors import Reason, Refused, did_you_mean
+from ..common.errors import Reason, Refused, did_you_mean, refuse_all
 from ..common.text.keywords import known_arguments
 from ..language.masks import count
 
@@ -58,9 +58,7 @@ class BlockConfig:
     epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
-        reasons = self.reasons()
-        if reasons:
-            raise Refused(type(self).__name__, reasons)
+        refuse_all(type(self).__name__, self.reasons())
 
     @property
     def inner(self) -> int:
@@ -75,17 +73,18 @@ class BlockConfig:
         Returns:
             Every problem with the configuration; an empty list if it is valid.
         """
-        problems: list[Reason] = []
-        self._integers(problems, "d_model", "layers", "heads", "kv_heads", "hidden")
-        self._choice(problems, "norm", NORMS)
-        self._choice(problems, "feed_forward", FEED_FORWARDS)
-        self._boolean(problems, "norm_first", "bias")
-        self._number(problems, "dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
-        self._number(problems, "softcap", "above 0", lambda value: 0 < value < math.inf)
-        self._number(problems, "epsilon", "above 0", lambda value: 0 < value < math.inf)
+        problems = [
+            *self._integers("d_model", "layers", "heads", "kv_heads", "hidden"),
+            *self._choice("norm", NORMS),
+            *self._choice("feed_forward", FEED_FORWARDS),
+            *self._boolean("norm_first", "bias"),
+            *self._number("dropout", "from 0 to below 1", lambda value: 0 <= value < 1),
+            *self._number("softcap", "above 0", lambda value: 0 < value < math.inf),
+            *self._number("epsilon", "above 0", lambda value: 0 < value < math.inf),
+        ]
         if not any(reason.what.split()[0] in ("d_model", "heads", "kv_heads") for reason in problems):
-            self._divides(problems, "heads", self.heads, "d_model", self.d_model)
-            self._divides(problems, "kv_heads", self.kv_heads or self.heads, "heads", self.heads)
+            problems += self._divides("heads", self.heads, "d_model", self.d_model)
+            problems += self._divides("kv_heads", self.kv_heads or self.heads, "heads", self.heads)
         return problems
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,67 +115,48 @@ class BlockConfig:
         """
         return cls(**data)
 
-    def _integers(self, problems: list[Reason], *names: str, least: int = 1) -> None:
+    def _integers(self, *names: str, least: int = 1) -> Iterator[Reason]:
         """Integers; None only where it is the default."""
-        optional = {field.name for field in fields(self) if field.default is None}
         for name in names:
             value = getattr(self, name)
-            if value is None and name in optional:
+            if value is None and self._may_be_none(name):
                 continue
             try:
                 count(value, type(self).__name__, name, least)
             except Refused as refused:
-                problems += refused.reasons
+                yield from refused.reasons
 
-    def _number(self, problems: list[Reason], name: str, expected: str, valid: Callable[[float], bool]) -> None:
+    def _may_be_none(self, name: str) -> bool:
+        return any(field.name == name and field.default is None for field in fields(self))
+
+    def _number(self, name: str, expected: str, valid: Callable[[float], bool]) -> Iterator[Reason]:
         value = getattr(self, name)
-        optional = any(field.name == name and field.default is None for field in fields(self))
-        if value is None and optional:
+        if value is None and self._may_be_none(name):
             return
         if isinstance(value, bool) or not isinstance(value, int | float) or not valid(value):
-            problems.append(
-                Reason(
-                    f"{name} is out of range",
-                    f"{name}={value!r}",
-                    f"a number {expected}",
-                    f"choose a value in range, or omit {name} to use the default",
-                )
-            )
+            fix = f"choose a value in range, or omit {name} to use the default"
+            yield Reason(f"{name} is out of range", f"{name}={value!r}", f"a number {expected}", fix)
 
-    def _choice(self, problems: list[Reason], name: str, known: tuple[str, ...]) -> None:
+    def _choice(self, name: str, known: tuple[str, ...]) -> Iterator[Reason]:
         value = getattr(self, name)
         if value not in known:
-            problems.append(
-                Reason(
-                    f"unknown {name}",
-                    f"{name}={value!r}",
-                    " or ".join(map(repr, known)),
-                    did_you_mean(str(value), known),
-                )
-            )
+            fix = did_you_mean(str(value), known)
+            yield Reason(f"unknown {name}", f"{name}={value!r}", " or ".join(map(repr, known)), fix)
 
-    def _boolean(self, problems: list[Reason], *names: str) -> None:
+    def _boolean(self, *names: str) -> Iterator[Reason]:
         for name in names:
             if not isinstance(getattr(self, name), bool):
-                problems.append(
-                    Reason(
-                        f"{name} is not a boolean",
-                        f"{name}={getattr(self, name)!r}",
-                        "True or False",
-                        f"pass {name}=True or {name}=False",
-                    )
-                )
+                given, fix = f"{name}={getattr(self, name)!r}", f"pass {name}=True or {name}=False"
+                yield Reason(f"{name} is not a boolean", given, "True or False", fix)
 
-    def _divides(self, problems: list[Reason], part: str, parts: int, whole: str, total: int) -> None:
+    def _divides(self, part: str, parts: int, whole: str, total: int) -> Iterator[Reason]:
         if total % parts:
             close = max(n for n in range(1, min(parts, total) + 1) if total % n == 0)
-            problems.append(
-                Reason(
-                    f"{whole} is not divisible by {part}",
-                    f"{whole}={total}, {part}={parts}",
-                    f"{whole} to be a multiple of {part}",
-                    f"use {part}={close}, for example",
-                )
+            yield Reason(
+                f"{whole} is not divisible by {part}",
+                f"{whole}={total}, {part}={parts}",
+                f"{whole} to be a multiple of {part}",
+                f"use {part}={close}, for example",
             )
 
 
@@ -219,10 +199,12 @@ class TextConfig(BlockConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        problems = super().reasons()
-        self._integers(problems, "vocabulary", "context", "window")
-        self._choice(problems, "positions", POSITIONS)
-        self._number(problems, "rotary_base", "above 1", lambda value: 1 < value < math.inf)
+        problems = [
+            *super().reasons(),
+            *self._integers("vocabulary", "context", "window"),
+            *self._choice("positions", POSITIONS),
+            *self._number("rotary_base", "above 1", lambda value: 1 < value < math.inf),
+        ]
         if not problems and self.positions == "rotary" and self.d_model // self.heads % 2:
             problems.append(
                 Reason(
@@ -321,6 +303,4 @@ class Config(TextConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        problems = super().reasons()
-        self._boolean(problems, "tied")
-        return problems
+        return [*super().reasons(), *self._boolean("tied")]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..common.arrays import read_array
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, refuse_all
 from ..common.public import ArrayLike
 from ..common.text.keywords import known_arguments
 from ..language.expr import Expr
@@ -72,8 +72,7 @@ class Encoder(nn.Module):
         reasons = blocks.token_problems(tokens)
         if not reasons and lengths is not None:
             lengths = real_lengths(lengths, tuple(tokens.shape), reasons)
-        if reasons:
-            raise Refused("Encoder", reasons)
+        refuse_all("Encoder", reasons)
         rules = [self.mask, mask, None if lengths is None else padding(lengths, lengths)]
         known = [each for each in rules if each is not None]
         places = blocks.token_positions(tokens) if positions is None else positions
@@ -120,10 +119,7 @@ class ClassifierConfig(TextConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        problems = super().reasons()
-        self._integers(problems, "classes", least=2)
-        self._choice(problems, "pooling", POOLINGS)
-        return problems
+        return [*super().reasons(), *self._integers("classes", least=2), *self._choice("pooling", POOLINGS)]
 
 
 @known_arguments
@@ -209,8 +205,7 @@ class SequenceClassifier(nn.Module):
                     "pass the length of every text",
                 )
             )
-        if reasons:
-            raise Refused("SequenceClassifier.packed", reasons)
+        refuse_all("SequenceClassifier.packed", reasons)
         begins = np.cumsum(counts) - counts
         text = torch.as_tensor(np.repeat(np.arange(len(counts)), counts), device=tokens.device)
         positions = torch.as_tensor(np.arange(len(tokens)) - np.repeat(begins, counts), device=tokens.device)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..common.arrays import read_array
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, refuse
 from ..common.public import ArrayLike
 from ..common.text.keywords import known_arguments
 from ..language.masks import lengths as padding
@@ -53,9 +53,7 @@ class TranslationConfig(Config):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        problems = super().reasons()
-        self._integers(problems, "source_vocabulary", "encoder_layers")
-        return problems
+        return [*super().reasons(), *self._integers("source_vocabulary", "encoder_layers")]
 
 
 @known_arguments
@@ -158,16 +156,12 @@ class Reading:
             Refused: `batch` is not the number of sources.
         """
         if batch != self.memory[0][0].shape[0]:
-            raise Refused(
+            raise refuse(
                 "generate",
-                [
-                    Reason(
-                        "the number of prompts differs from the number of sources",
-                        f"{batch} prompts, {self.memory[0][0].shape[0]} sources",
-                        "one prompt per source",
-                        "pass one prompt per source; to use a source twice, repeat it",
-                    )
-                ],
+                "the number of prompts differs from the number of sources",
+                f"{batch} prompts, {self.memory[0][0].shape[0]} sources",
+                "one prompt per source",
+                "pass one prompt per source; to use a source twice, repeat it",
             )
         return [*self.decoder.cache(batch), SourceCache(self.memory, self.lengths)]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from ..common.errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, refuse, refuse_all
 from ..language.masks import count, whole
 from .encoder_decoder import Reading
 from .language_model import LanguageModel
@@ -170,8 +170,7 @@ class Sampling:
                     "omit greedy, or the other options",
                 )
             )
-        if reasons:
-            raise Refused("generate", reasons)
+        refuse_all("generate", reasons)
 
     def __call__(self, logits: torch.Tensor, chance: torch.Tensor | None = None) -> torch.Tensor:
         """Chooses a token for each row.
@@ -246,8 +245,7 @@ class Stops:
                 reasons.append(
                     Reason("empty stop sequence", f"{each!r}", "at least one token or character", "remove it")
                 )
-        if reasons:
-            raise Refused("generate", reasons)
+        refuse_all("generate", reasons)
         self.words = [each for each in listed if isinstance(each, str)]
         self.tokens = [list(each) for each in listed if not isinstance(each, str)]
         self.decode = decode
@@ -361,8 +359,7 @@ def stream(
     texts = checked(_read, model, prompts, most or 0)
     if cache is not None and texts is not None:
         checked(_check_cache, cache, len(texts))
-    if reasons:
-        raise Refused("generate", reasons)
+    refuse_all("generate", reasons)
     generators = []
     if not greedy:
         first = int(torch.randint(1 << 62, ())) if first is None else first
@@ -480,6 +477,5 @@ def _read(model: Model, prompts: Iterable[Any], tokens: int) -> list[list[int]]:
                 )
             )
         texts.append(text)
-    if reasons:
-        raise Refused("generate", reasons)
+    refuse_all("generate", reasons)
     return texts

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, refuse_all
 from ..common.text.keywords import known_arguments
 from ..language.expr import Expr
 from ..language.masks import causal, window
@@ -180,5 +180,4 @@ class LanguageModel(nn.Module):
                     "omit positions",
                 )
             )
-        if reasons:
-            raise Refused("LanguageModel", reasons)
+        refuse_all("LanguageModel", reasons)

@@ -47,14 +47,11 @@ class VisionConfig(BlockConfig):
 
     def reasons(self) -> list[Reason]:
         """Validates the fields, as `BlockConfig.reasons`."""
-        problems = super().reasons()
-        before = len(problems)
-        self._integers(problems, "height", "width", "patch", "channels")
-        if len(problems) == before:
-            self._divides(problems, "patch", self.patch, "height", self.height)
-            self._divides(problems, "patch", self.patch, "width", self.width)
-        self._integers(problems, "classes", least=2)
-        return problems
+        sizes = [*self._integers("height", "width", "patch", "channels")]
+        if not sizes:
+            sizes += self._divides("patch", self.patch, "height", self.height)
+            sizes += self._divides("patch", self.patch, "width", self.width)
+        return [*super().reasons(), *sizes, *self._integers("classes", least=2)]
 
 
 def patches(images: torch.Tensor, size: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch._C import _dispatch_has_kernel_for_dispatch_key
 
-from ..common.arrays import is_tensor, stand_in
+from ..common.arrays import is_tensor, name_of_dtype, stand_in
 from ..common.errors import Refused
 from ..engines.cost import Cost, cost
 from ..engines.cpu import TILE
@@ -41,7 +41,7 @@ class Layout:
         if isinstance(value, cls):
             return value
         if is_tensor(value):
-            dtype = str(value.dtype).removeprefix("torch.")
+            dtype = name_of_dtype(value)
             return cls(tuple(value.shape), dtype, tuple(value.stride()), str(value.device))
         if not hasattr(value, "strides"):
             return None
@@ -183,7 +183,7 @@ class ObservedCall:
 
 def describe(call: ObservedCall) -> None:
     """Sets the rules, the engine and the cost of a call; no attention is computed."""
-    call.dtype = str(call.q.dtype).removeprefix("torch.")
+    call.dtype = name_of_dtype(call.q)
     call.device = str(getattr(call.q, "device", "cpu"))
     try:
         problem = outline_of(call)

@@ -215,6 +215,12 @@ def module_of(model) -> torch.nn.Module | None:
     return owner if isinstance(owner, torch.nn.Module) else None
 
 
+def modules_of(model) -> list[torch.nn.Module]:
+    """The module itself and all inside it; none of any other function."""
+    owner = module_of(model)
+    return [] if owner is None else list(owner.modules())
+
+
 def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
     """The arguments of a model, from a mapping, a tuple or list, a tensor, or a function that returns one of these."""
     if callable(inputs) and not isinstance(inputs, torch.Tensor | Mapping):

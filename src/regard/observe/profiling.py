@@ -28,12 +28,14 @@ from rich.table import Table
 from rich.text import Text
 from torch.profiler import ProfilerActivity
 
-from ..common.errors import Reason, Refused, refuse
+from ..common.arrays import name_of_dtype
+from ..common.errors import Reason, refuse, refuse_all
 from ..common.files.output import replacing
 from ..common.text.terminal_text import printable
+from ..common.text.units import seconds
 from .handwritten import tensors_in
 from .observed_call import ObservedCall, describe
-from .observer import Observer, arguments, clock, left_alone, module_of
+from .observer import Observer, arguments, clock, left_alone, modules_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,39 +56,6 @@ class Timeline:
     def events(self) -> list[dict[str, Any]]:
         """The events of the trace: names, ts and dur in microseconds, and more."""
         return json.loads(gzip.decompress(self.packed))["traceEvents"]
-
-    def save(self, path) -> Path:
-        """Writes the trace, compressed if the name ends in .gz; an existing file is replaced atomically."""
-        file = Path(path)
-        if not file.parent.is_dir() or file.is_dir():
-            raise refuse(
-                "save",
-                "the trace cannot be written there",
-                f"{os.fspath(path)!r}",
-                "a file name in a folder that exists",
-                "create the folder first, or use tensorboard(folder)",
-            )
-        with replacing("save", "path", file) as draft:
-            draft.write_bytes(self.packed if file.suffix == ".gz" else gzip.decompress(self.packed))
-        return file
-
-    def tensorboard(self, folder, worker: str = "regard") -> Path:
-        """Writes the trace for TensorBoard's profiler plugin: <worker>.<time>.pt.trace.json in a folder of logs."""
-        if not re.fullmatch(r"[\w-]+", worker):
-            raise refuse(
-                "tensorboard", "not a valid worker name", repr(worker), "alphanumeric characters, - and _", "omit it"
-            )
-        logs = Path(folder)
-        if logs.exists() and not logs.is_dir():
-            raise refuse(
-                "tensorboard",
-                "the log path is not a folder",
-                f"{os.fspath(folder)!r}, a file",
-                "a new or existing folder",
-                "pass another path",
-            )
-        logs.mkdir(parents=True, exist_ok=True)
-        return self.save(logs / f"{worker}.{time.time_ns()}.pt.trace.json")
 
     def memory(self, calls: list[int]) -> list[int | None]:
         """For each call by its index: the peak bytes that torch allocated during it; None for calls without a range."""
@@ -164,7 +133,19 @@ class Profile:
         Raises:
             Refused: the folder does not exist.
         """
-        return self.timeline.save(path)
+        file = Path(path)
+        if not file.parent.is_dir() or file.is_dir():
+            raise refuse(
+                "save",
+                "the trace cannot be written there",
+                f"{os.fspath(path)!r}",
+                "a file name in a folder that exists",
+                "create the folder first, or use tensorboard(folder)",
+            )
+        packed = self.timeline.packed
+        with replacing("save", "path", file) as draft:
+            draft.write_bytes(packed if file.suffix == ".gz" else gzip.decompress(packed))
+        return file
 
     def tensorboard(self, folder: str | os.PathLike[str], worker: str = "regard") -> Path:
         """Writes the timeline for TensorBoard's profiler plugin (tensorboard --logdir folder).
@@ -179,19 +160,35 @@ class Profile:
         Raises:
             Refused: the path is a file, or the name is invalid.
         """
-        return self.timeline.tensorboard(folder, worker)
+        if not re.fullmatch(r"[\w-]+", worker):
+            raise refuse(
+                "tensorboard", "not a valid worker name", repr(worker), "alphanumeric characters, - and _", "omit it"
+            )
+        logs = Path(folder)
+        if logs.exists() and not logs.is_dir():
+            raise refuse(
+                "tensorboard",
+                "the log path is not a folder",
+                f"{os.fspath(folder)!r}, a file",
+                "a new or existing folder",
+                "pass another path",
+            )
+        logs.mkdir(parents=True, exist_ok=True)
+        return self.save(logs / f"{worker}.{time.time_ns()}.pt.trace.json")
+
+    def _printed(self, **options: Any) -> Console:
+        console = Console(file=io.StringIO(), width=180, **options)
+        console.print(self)
+        return console
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=180, color_system=None)
-        console.print(self)
+        console = self._printed(color_system=None)
         return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        console = Console(file=io.StringIO(), width=180, record=True)
-        console.print(self)
-        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+        return self._printed(record=True).export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
     def __rich__(self) -> Group:
         passes = "forward and backward" if self.backward else "forward"
@@ -271,11 +268,8 @@ def _sizes(dims: dict[str, int]) -> str:
     return f"{B}×{H}×{Q}×{D} · {G}×{K}" + (f"×{E}" if E != D else "")
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None or math.isnan(seconds):
-        return "–"
-    unit, factor = ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
-    return f"{seconds * factor:.3g} {unit}"
+def _time(number: float | None) -> str:
+    return "–" if number is None or math.isnan(number) else seconds(number)
 
 
 def _bytes(size: int | None) -> str:
@@ -331,7 +325,7 @@ def profile(
         >>> [(call.layer, call.dims["Q"], call.flops) for call in result.calls]
         [('self_attn', 8, 4096)]
     """
-    _check(model, repeats, warmup, peak)
+    refuse_all("regard.torch.profile", _problems(model, repeats, warmup, peak))
     step = _step(model, inputs, backward)
     with left_alone(model):
         for _ in range(warmup):
@@ -390,8 +384,8 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
         if not backward:
             return
         ends = [tensor for tensor in tensors_in([out]) if tensor.requires_grad]
-        owner = module_of(model)
-        leaves = [] if owner is None else [parameter for parameter in owner.parameters() if parameter.requires_grad]
+        modules = modules_of(model)
+        leaves = [parameter for parameter in modules[0].parameters() if parameter.requires_grad] if modules else []
         leaves += [tensor for tensor in tensors_in([args, named]) if tensor.requires_grad and tensor.is_leaf]
         if not ends or not leaves:
             raise refuse(
@@ -471,16 +465,14 @@ def _card(dtype: torch.dtype) -> float:
 def _peak(call: ObservedCall) -> float:
     if getattr(call.q, "is_cuda", False):
         return _card(call.q.dtype)
-    return _machine().of(str(call.q.dtype).removeprefix("torch."))
+    return _machine().of(name_of_dtype(call.q))
 
 
 def _notes(model, calls: list[ObservedCall]) -> list[str]:
     """Restrictions of these figures, for the reader."""
     notes = []
     fast = (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)
-    owner = module_of(model)
-    modules = () if owner is None else owner.modules()
-    if any(isinstance(module, fast) and not module.training for module in modules):
+    if any(isinstance(module, fast) and not module.training for module in modules_of(model)):
         notes.append("torch's fused path through whole encoder layers is off while calls are watched, and on otherwise")
     if any(math.isnan(call.seconds) for call in calls):
         notes.append("a call without a time runs inside compiled code, where it cannot be timed separately")
@@ -500,34 +492,23 @@ def _traced_memory() -> Iterator[None]:
             tracemalloc.stop()
 
 
-def _check(model, repeats, warmup, peak) -> None:
-    reasons = []
+def _problems(model, repeats, warmup, peak) -> Iterator[Reason]:
     if not callable(model):
-        reasons.append(
-            Reason("not a model", type(model).__name__, "a torch module, or a function", "pass the model itself")
-        )
+        yield Reason("not a model", type(model).__name__, "a torch module, or a function", "pass the model itself")
     for name, value, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
         if type(value) is not int or value < least:
-            reasons.append(
-                Reason(f"{name} is not a number of runs", repr(value), f"an integer of {least} or more", "omit it")
-            )
+            yield Reason(f"{name} is not a number of runs", repr(value), f"an integer of {least} or more", "omit it")
     if peak is not None and not (isinstance(peak, int | float) and 0 < peak < math.inf):
-        reasons.append(
-            Reason("peak is not a positive number", repr(peak), "GFLOP/s, above 0", "omit it to measure the peak")
-        )
-    owner = module_of(model)
-    modules = () if owner is None else owner.modules()
+        yield Reason("peak is not a positive number", repr(peak), "GFLOP/s, above 0", "omit it to measure the peak")
     compiled = [
-        type(module).__name__ for module in modules if hasattr(module, "_orig_mod") or module._compiled_call_impl
+        type(module).__name__
+        for module in modules_of(model)
+        if hasattr(module, "_orig_mod") or module._compiled_call_impl
     ]
     if compiled:
-        reasons.append(
-            Reason(
-                "a compiled model hides its calls",
-                compiled[0],
-                "the model before torch.compile",
-                "pass the original model; regard.torch.trace supports compiled models too",
-            )
+        yield Reason(
+            "a compiled model hides its calls",
+            compiled[0],
+            "the model before torch.compile",
+            "pass the original model; regard.torch.trace supports compiled models too",
         )
-    if reasons:
-        raise Refused("regard.torch.profile", reasons)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.arrays import as_tensor, is_tensor, name_of_dtype, read_array
 from ..common.errors import Reason, Refused, first_line, refuse
 from ..common.module_settings import number_of_heads
 from ..common.text.terminal_text import printable
+from ..common.text.units import counted
 from ..engines.dispatch import solve
 from ..language.expr import tables_of
 from ..language.problem import Problem
@@ -45,11 +46,7 @@ class Trace:
         return next((finding for finding in self.findings if finding.kind == kind), None)
 
     def __str__(self) -> str:
-        calls = (
-            f"{len(self.calls)} attention call{'' if len(self.calls) == 1 else 's'}"
-            if self.calls
-            else "no attention call"
-        )
+        calls = counted(len(self.calls), "attention call") if self.calls else "no attention call"
         lines = [f"{self.model}: {calls}"]
         for kind in KINDS:
             finding = self.first(kind)
@@ -160,14 +157,7 @@ class _Tracer(Observer):
             text = non_finite(value, below=False)
             if text:
                 self.found_non_finite = True
-                self.findings.append(
-                    Finding(
-                        kind="number",
-                        call=None,
-                        layer=self.root,
-                        text=f"the input {name!r} already holds {text}",
-                    )
-                )
+                self.findings.append(Finding("number", None, self.root, f"the input {name!r} already holds {text}"))
 
     # Hooks ------------------------------------------------------------------------------------------------------------
 
@@ -194,21 +184,15 @@ class _Tracer(Observer):
                 self._found_in(name, text, tensors_in((*args, *kwargs.values())))
 
     def _found(self, kind: str, call: ObservedCall, sentences: list[str]) -> None:
-        self.findings += [
-            Finding(kind=kind, call=call.index, layer=call.layer, text=sentence) for sentence in sentences
-        ]
+        self.findings += [Finding(kind, call.index, call.layer, sentence) for sentence in sentences]
 
     def _found_in(self, name: str, text: str, given: list[torch.Tensor]) -> None:
         """Reports the first function whose output is not finite, and which of its arguments were not."""
-        causes = []
-        for tensor in given:
-            known = non_finite(tensor, below=False)
-            if known:
-                causes.append(f"{self._name_of(tensor)} holds {known}")
-        cause = "; ".join(causes) if causes else "its arguments are finite"
-        self.findings.append(
-            Finding(kind="number", call=None, layer=self.layer, text=f"the output of {name} holds {text}; {cause}")
-        )
+        causes = [
+            f"{self._name_of(tensor)} holds {known}" for tensor in given if (known := non_finite(tensor, below=False))
+        ]
+        cause = "; ".join(causes) or "its arguments are finite"
+        self.findings.append(Finding("number", None, self.layer, f"the output of {name} holds {text}; {cause}"))
 
     def _name_of(self, tensor: torch.Tensor) -> str:
         """The path of a parameter or buffer; the sizes of any other tensor."""
@@ -281,7 +265,7 @@ class _Tracer(Observer):
             ]
         refused = Refused("regard.torch.trace", reasons)
         text = reasons[0].what if call is None else reasons[0].what.partition(": ")[2]
-        self.findings.append(Finding(kind="shape", call=None if call is None else call.index, layer=layer, text=text))
+        self.findings.append(Finding("shape", None if call is None else call.index, layer, text))
         refused.add_note(str(self.result()))
         return refused
 
@@ -388,7 +372,7 @@ def wrong_numbers(call: ObservedCall, problem: Problem | None) -> list[str]:
         inner = non_finite(scores, below=False)
         if inner:
             found.append(
-                f"the scores hold {inner}, though q and k are finite: they exceed the range of {_dtype(scores)}"
+                f"the scores hold {inner}, though q and k are finite: they exceed the range of {name_of_dtype(scores)}"
             )
         found.append(f"the output holds {text}, though q, k and v are finite")
     return found
@@ -439,7 +423,3 @@ def _place(rows: np.ndarray) -> str:
     count = int(rows.sum())
     more = "" if count == 1 else f", the first of {count:,} of {rows.size:,} rows,"
     return f"row {row} of batch entry {batch}, head {head}{more}"
-
-
-def _dtype(tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -7,8 +7,8 @@ explain     what a placement means for each rank: words, data, a figure of chara
 context     attention over the processes of torch.distributed: one sequence, divided over ranks
 decoding    a cache of keys and values whose positions are spread over ranks
 heads       which heads a rank computes; Ulysses: some tokens of all heads ↔ all tokens of some heads
-head_parallel  HeadParallel, for torch's parallelize_module, and the layers that it makes
-exchange    how ranks send arrays, agree, and find out who is lost; tensors: sums for torch's autograd
+head_parallel  HeadParallel, for torch's parallelize_module, the layers that it makes, and their sums over ranks
+exchange    how ranks send arrays, agree, and find out who is lost
 sequence    transformers models whose sequence is divided over ranks, sums of their gradients, tables of their rules
 torchrun    starts this command once for each rank
 """

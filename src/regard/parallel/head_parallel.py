@@ -1,6 +1,7 @@
 """Heads over ranks: `HeadParallel`, a style of torch's `parallelize_module`, and attention layers with some heads.
 
-Inputs of a divided layer are the same on every rank, and its output is the sum of those of all ranks.
+Inputs of a divided layer are the same on every rank, and its output is the sum of those of all ranks, which every rank
+adds in the order of the ranks, as a node of torch's autograd.
 """
 
 from __future__ import annotations
@@ -13,17 +14,70 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ParallelStyle
-from torch.nn.functional import linear
 
+from ..common.arrays import bytes_of
 from ..common.errors import refuse
 from ..torch.functional import attention
 from ..torch.layers import Attention, DifferentialAttention, MultiHeadAttention
-from .exchange import Transport, agreed, processes, swap_arrays
+from .exchange import Transport, agreed, linear, processes, swap_arrays
 from .heads import Heads, heads
-from .tensors import Ranks, bytes_of, entered, summed
 
 WHERE = "HeadParallel"
 PROJECTIONS = ("q", "k", "v", "o")
+
+
+class Ranks:
+    """The ranks that divide the heads of layers. Copies of a layer share it; it cannot be saved."""
+
+    def __init__(self, transport: Transport):
+        self.transport = transport
+        self.everyone = tuple(range(transport.ranks))
+
+    def total(self, step: str, part: torch.Tensor, among: Sequence[int]) -> torch.Tensor:
+        """The sum of the parts of some ranks, in the order of the ranks: ((part₀ + part₁) + part₂) + …
+
+        Every rank has the same bits. Numbers of 16 bits are added in float32, and rounded once. step: what is added, in
+        words. among: the ranks whose parts are added, this one included; all ranks have to call it.
+        """
+        sent = bytes_of(part)
+        arrays = [[sent] if rank in among else [] for rank in self.everyone]
+        found = swap_arrays(self.transport, step, arrays, arrays)()
+        parts = (torch.from_numpy(found[rank][0]).view(part.dtype).reshape(part.shape) for rank in sorted(among))
+        exact = torch.promote_types(part.dtype, torch.float32)
+        total = next(parts).to(exact)
+        for other in parts:
+            total = total + other
+        return total.to(part)
+
+    def __deepcopy__(self, memo: dict) -> Ranks:
+        return self
+
+    def __reduce__(self):
+        raise refuse(
+            WHERE,
+            "a layer whose heads are divided over ranks cannot be saved as an object",
+            "pickle or torch.save of the layer",
+            "its state_dict(), which has the heads of this rank",
+            "save layer.state_dict() on each rank, or the whole layer before it is divided",
+        )
+
+
+def summed(part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
+    """The sum of the parts of all ranks, the same on each. Its gradient, the same on each, is that of every part."""
+    return linear(part, lambda each: ranks.total(step, each, ranks.everyone), lambda gradient: gradient)
+
+
+def entered(whole: torch.Tensor, ranks: Ranks, step: str, among: Sequence[int] | None = None) -> torch.Tensor:
+    """A tensor that is the same on some ranks (None: on all), where each computes a part of what depends on it.
+
+    Its gradient is the sum of those that these ranks compute. Every rank has to call it, and its backward pass.
+    """
+    some = ranks.everyone if among is None else among
+    return linear(
+        whole,
+        lambda each: each.view_as(each),
+        lambda gradient: ranks.total(f"gradient of {step}", gradient, some),
+    )
 
 
 class SummedLinear(torch.nn.Linear):
@@ -33,7 +87,7 @@ class SummedLinear(torch.nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The output of the whole layer, the same on every rank."""
-        out = summed(linear(x, self.weight), self.ranks, "the output of a layer")
+        out = summed(torch.nn.functional.linear(x, self.weight), self.ranks, "the output of a layer")
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, SupportsIndex
 
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, refuse_all
 from ..common.text.terminal_text import printable
 from ..language.checks.numbers import whole
 from .exchange import Redistribution, Transport
@@ -146,8 +146,7 @@ def _check(rank: int, R: int, H: int, G: int) -> None:
         reasons.append(
             Reason("the rank does not exist", f"rank={rank}, ranks={R}", f"0 to {R - 1}", "ranks count from 0")
         )
-    if reasons:
-        raise Refused("heads", reasons)
+    refuse_all("heads", reasons)
 
 
 def _divisors_near(H: int, G: int) -> list[int]:

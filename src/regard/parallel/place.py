@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from ..common.dtypes import FLOATS, LISTED
-from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..common.errors import Reason, did_you_mean, refuse, refuse_all
 from ..common.public import ArrayLike
 from ..language.callables import Mask
 from ..language.checks.numbers import LIMIT as POSITIONS
@@ -196,8 +196,7 @@ def _sizes(numbers: dict[str, Any], dtype: Any) -> tuple[Sizes, int]:
     if dtype not in FLOATS:
         fix = did_you_mean(str(dtype), FLOATS)
         reasons.append(Reason("the dtype is unknown", repr(dtype), LISTED, fix))
-    if reasons:
-        raise Refused("place", reasons)
+    refuse_all("place", reasons)
     count = numbers.pop("ranks")
     sizes = Sizes(**numbers, dtype=dtype)
     pairs, sent = sizes.tokens**2 * sizes.heads, sizes.tokens * count * (sizes.row_bytes + sizes.key_bytes)

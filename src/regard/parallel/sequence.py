@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from ..common.arrays import as_tensor, device_of, elsewhere, is_tensor, read_array
+from ..common.arrays import as_tensor, device_of, elsewhere, is_tensor, name_of_dtype, read_array
 from ..common.errors import Reason, refuse
 from ..common.optional import requires_extra
 from ..common.public import ArrayT
@@ -144,7 +144,7 @@ def add(transport: Transport, tensors: list[torch.Tensor], step: str) -> None:
             if not isinstance(each, torch.Tensor) or not each.is_floating_point() or each.device.type != "cpu":
                 given = f"{each.dtype} on {each.device}" if isinstance(each, torch.Tensor) else type(each).__name__
                 raise refuse(step, "this cannot be summed", given, "floating-point tensors on the CPU", FIX)
-        shapes = [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors]
+        shapes = [(list(each.shape), name_of_dtype(each)) for each in tensors]
         return None, {"the tensors": ", ".join(f"{dtype} {shape}" for shape, dtype in shapes)}
 
     def added(flat: torch.Tensor) -> torch.Tensor:

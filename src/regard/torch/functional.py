@@ -7,13 +7,13 @@ from typing import Never, SupportsFloat, SupportsIndex
 import torch
 
 from ..api import torch_operator  # noqa: F401 - registers the operators, which saved programs need
+from ..api.attention import AUTOGRAD
 from ..api.attention import attention as regard_attention
 from ..api.attention import attention_with_lse as regard_with_lse
-from ..common.call_hooks import intercepted
+from ..common.call_hooks import intercepted, watchers
 from ..common.public import ArrayLike, Engine
 from ..common.text.keywords import reject_unknown, without_unknown
 from ..engines import dispatch
-from ..engines.cpu import requires_gradients
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 
@@ -152,9 +152,9 @@ def attention_rows_first(
 ) -> torch.Tensor:
     """(B, Q, H, E), contiguous, as models read it, of q (B, H, Q, D), k (B, G, K, D) and v (B, G, K, E)."""
     q, k, v = in_autocast(q, k, v)
-    if intercepted(q) or requires_gradients(q, k, v, arguments.sinks, arguments.score):
+    if intercepted(q) or watchers:
         return regard_attention(q, k, v, **arguments._asdict(), engine=engine).transpose(1, 2).contiguous()
-    return dispatch.attend(q, k, v, arguments, engine, rows_first=True, where=where)[0]
+    return dispatch.attend(q, k, v, arguments, engine, rows_first=True, where=where, autograd=AUTOGRAD)[0]
 
 
 def in_autocast(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import masking_utils
 
+from regard.api.kv_cache.reader import AHEAD
 from regard.torch.hf.lazy_mask import lazy_mask
 from tests.support.engines import at_every_pair
 from tests.support.refusals import refusing
@@ -58,6 +59,14 @@ def test_the_mask_says_only_what_matters():
     assert said(1, 4, window) == "True"
     seen[1, 3:] = False
     assert said(5, 0, masking_utils.bidirectional_mask_function) == "padding[batch, key]"
+
+
+def test_steps_of_decoding_have_one_rule():
+    """So they have one plan, and a cache is prepared once: the padding covers the keys of the steps to come."""
+    real = torch.ones(2, 40, dtype=torch.bool)
+    real[1, :3] = False
+    (rule,) = {lazy_mask(2, 1, K, K - 1, attention_mask=real[:, :K]).rule for K in range(9, 40)}
+    assert rule.tables[0].shape[1] >= 39 + AHEAD
 
 
 def test_a_mask_can_be_cut_but_not_computed_with():

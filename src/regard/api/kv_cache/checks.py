@@ -10,6 +10,7 @@ import numpy as np
 from ...common.arrays import read_array
 from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused, refuse
+from ...engines.cpu import requires_gradients
 from ...language.checks.numbers import count
 from .pages import PAGE
 from .state import Appended, State
@@ -296,15 +297,6 @@ def checked_sequences(chosen, B: int) -> np.ndarray:
             "count from 0, or from the end with negative numbers",
         )
     return given.astype(np.int64) % max(B, 1)
-
-
-def requires_gradients(value) -> bool:
-    """Whether this is a tensor that requires gradients, and gradients are enabled."""
-    if not getattr(value, "requires_grad", False):
-        return False
-    import torch
-
-    return torch.is_grad_enabled()
 
 
 def known_dtype(value) -> np.dtype | None:

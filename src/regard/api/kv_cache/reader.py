@@ -11,6 +11,7 @@ import numpy as np
 
 from ...common.arrays import like, read_array
 from ...common.errors import Reason, Refused
+from ...engines.cpu import requires_gradients
 from ...engines.dispatch import choose, solve
 from ...engines.plan import STEP
 from ...language.callables import as_mask, as_score
@@ -18,7 +19,7 @@ from ...language.checks.arguments import Arguments
 from ...language.expr import Expr, tables_of
 from ...language.masks import lengths, window
 from ...language.problem import Problem
-from .checks import checked_choice, first_positions, requires_gradients
+from .checks import checked_choice, first_positions
 from .pages import PAGE
 from .state import Rows, State, shown
 

@@ -109,7 +109,7 @@ class _Again(torch.autograd.Function):
         saved = ctx.saved_tensors  # read once: a checkpoint computes them again each time
         given, tensors = saved[:count], (*saved[count:], dout)
         if torch.is_grad_enabled():
-            q, k, v, out, sums, *lost = tensors[:-1]
+            q, k, v, dout, out, sums, *lost = _heads_first(kind, tensors)
             called = Twice(lambda _, held: (kind.problem(*held[:3], *given), kind.engine), NEEDS, 5, 0)
             found: Sequence = differentiable(
                 lambda *_: _checked(kind, given, tensors),
@@ -129,10 +129,18 @@ class _Again(torch.autograd.Function):
         return None, *(part if needed else None for part, needed in zip(found, needs, strict=True)), *[None] * count
 
 
+def _heads_first(kind: CachedCall, tensors: tuple) -> tuple:
+    """(q, k, v, dout, out, sums, lost if there is) of (q, k, v, *kept, dout), in the shapes of a call."""
+    q, k, v, out, sums, *lost, dout = tensors
+    out, dout = kind.swapped((out, dout))
+    return q, k, v, dout, out, sums, *lost
+
+
 def _checked(kind: CachedCall, given: tuple, tensors: tuple) -> list[torch.Tensor]:
     """The gradients of q, k and v; the next call with such tensors need not be checked."""
-    (q, k, v, out, sums, *_), problem = tensors, kind.problem(*tensors[:3], *given)
-    passed = tensors[-1], None, out, sums, tensors[5]
+    problem = kind.problem(*tensors[:3], *given)
+    q, k, v, dout, out, sums, *lost = _heads_first(kind, tensors)
+    passed = dout, None, out, sums, *(lost or [dout])
     found = gradients(problem, kind.engine, NEEDS, passed, (q, k, v, None))
     fast_path.learn(kind, problem, given, *tensors)
     return found

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import FLOATS, row_of
-from ..errors import Reason, Refused
+from ..errors import Reason, Refused, refuse, refuse_all
 from . import output as system
 from .strict_json import FIX, loads, wrong
 
@@ -142,9 +142,7 @@ def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
     except (OSError, ValueError) as error:
         if isinstance(error, Refused):
             raise
-        raise Refused(
-            where, [Reason("a file that cannot be read", str(error), "a regular file of a run", FIX)]
-        ) from error
+        raise refuse(where, "a file that cannot be read", str(error), "a regular file of a run", FIX) from error
     return {
         name: memory[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
         .view(_dtype_of(entry["dtype"]))
@@ -157,12 +155,12 @@ def read(path: Path, where: str, fix: str) -> tuple[dict[str, str], dict[str, np
     """The metadata and the arrays of a file that `write` has written with metadata. Refused: any other content."""
 
     def damaged(how: str) -> Refused:
-        return Refused(where, [Reason("the file is damaged", how, "an unchanged file", fix)])
+        return refuse(where, "the file is damaged", how, "an unchanged file", fix)
 
     try:
         handle = opened(path)
     except ValueError as error:
-        raise Refused(where, [Reason("a file that cannot be read", str(error), "a regular file", fix)]) from error
+        raise refuse(where, "a file that cannot be read", str(error), "a regular file", fix) from error
     with open(handle, "rb", buffering=0) as file:
         try:
             header, start, metadata = _header(handle, str(path), where, fix)
@@ -200,25 +198,19 @@ def _header(handle: int, name: str, where: str, fix: str) -> tuple[dict[str, Any
     length = int.from_bytes(system.read_at(handle, 8, 0), "little")
     room = min(LONGEST, size - 8)
     if not 2 <= length <= room:
-        raise Refused(
+        raise refuse(
             where,
-            [
-                Reason(
-                    "not a safetensors file",
-                    f"{name}: a header of {length} bytes in a file of {size}",
-                    f"2 to {max(room, 2)} bytes",
-                    fix,
-                )
-            ],
+            "not a safetensors file",
+            f"{name}: a header of {length} bytes in a file of {size}",
+            f"2 to {max(room, 2)} bytes",
+            fix,
         )
     try:
         header = loads(system.read_at(handle, length, 8))
     except ValueError as error:
-        raise Refused(where, [Reason("a damaged header", f"{name}: {error}", "JSON", fix)]) from error
+        raise refuse(where, "a damaged header", f"{name}: {error}", "JSON", fix) from error
     metadata = header.pop("__metadata__", None) if isinstance(header, dict) else None
-    reasons = list(_faults(header, size - 8 - length, name, fix))
-    if reasons:
-        raise Refused(where, reasons)
+    refuse_all(where, _faults(header, size - 8 - length, name, fix))
     return header, 8 + length, metadata
 
 

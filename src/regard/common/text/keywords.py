@@ -13,7 +13,6 @@ from ..public import Function
 Class = TypeVar("Class", bound=type)
 
 _MASK = "mask=; booleans are true where a row may attend, and floats that are added are score="
-_SCALE = "scale="
 _CAUSAL = "mask=regard.causal()"
 _WINDOW = "mask=regard.window(…)"
 _CAP = "score=regard.softcap(…)"
@@ -21,14 +20,51 @@ _LENGTHS = "mask=regard.lengths(…), or documents(…) where sequences are pack
 _MOVE = "device= and dtype= of layer.to(…) convert it; omit it"
 _HEADS = "grouped heads need no argument: k and v have fewer heads than q; omit it"
 
-# Names of other libraries: the argument here that does the same ("" for none), and what to write.
+# Names of other libraries for an argument that is called otherwise here.
+NAMES: Mapping[str, str] = {
+    "masks": "mask",
+    "attn_bias": "score",
+    "mask_mod": "mask",
+    "score_mod": "score",
+    "scores": "score",
+    "bias": "score",
+    "sm_scale": "scale",
+    "softmax_scale": "scale",
+    "scaling": "scale",
+    "sink": "sinks",
+    "s_aux": "sinks",
+    "learnable_sink": "sinks",
+    "backend": "engine",
+    "implementation": "engine",
+    "query": "q",
+    "queries": "q",
+    "key": "k",
+    "keys": "k",
+    "value": "v",
+    "values": "v",
+    "embed_dim": "d_model",
+    "hidden_size": "d_model",
+    "num_heads": "heads",
+    "nhead": "heads",
+    "n_heads": "heads",
+    "num_attention_heads": "heads",
+    "num_kv_heads": "kv_heads",
+    "num_key_value_heads": "kv_heads",
+    "kdim": "memory_dim",
+    "vdim": "value_dim",
+    "past_key_values": "cache",
+    "past_key_value": "cache",
+    "position_ids": "positions",
+    "encoder_hidden_states": "memory",
+    "hidden_states": "x",
+    "d_model": "embed_dim",
+    "heads": "num_heads",
+}
+# Names of other libraries for what is written otherwise here: the argument here that does the same, and what to write.
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
-    "masks": ("mask", "mask="),
     "attn_mask": ("mask", _MASK),
     "attention_mask": ("mask", _MASK),
-    "attn_bias": ("score", "score="),
     "block_mask": ("mask", "mask=block_mask.mask_mod, the function of a BlockMask of torch"),
-    "mask_mod": ("mask", "mask="),
     "is_causal": ("mask", _CAUSAL),
     "causal": ("mask", _CAUSAL),
     "window": ("mask", _WINDOW),
@@ -38,52 +74,18 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "key_padding_mask": ("mask", _LENGTHS),
     "key_value_seq_lengths": ("mask", _LENGTHS),
     "cu_seqlens": ("mask", "mask=regard.documents(lengths=…)"),
-    "score_mod": ("score", "score="),
-    "scores": ("score", "score="),
-    "bias": ("score", "score="),
     "alibi_slopes": ("score", "score=regard.alibi(…)"),
     "softcap": ("score", _CAP),
     "logits_soft_cap": ("score", _CAP),
-    "sm_scale": ("scale", _SCALE),
-    "softmax_scale": ("scale", _SCALE),
-    "scaling": ("scale", _SCALE),
     "dropout_p": ("dropout", "dropout=, with seed="),
     "dropout_rate": ("dropout", "dropout=, with seed="),
     "generator": ("seed", "seed=, an integer"),
-    "sink": ("sinks", "sinks="),
-    "s_aux": ("sinks", "sinks="),
-    "learnable_sink": ("sinks", "sinks="),
-    "backend": ("engine", "engine="),
-    "implementation": ("engine", "engine="),
     "enable_gqa": ("q", _HEADS),
     "return_lse": ("q", "regard.attention_with_lse returns it; omit it"),
     "need_weights": ("q", "regard.attention_weights returns selected weights; omit it"),
-    "query": ("q", "q="),
-    "queries": ("q", "q="),
-    "key": ("k", "k="),
-    "keys": ("k", "k="),
-    "value": ("v", "v="),
-    "values": ("v", "v="),
-    "embed_dim": ("d_model", "d_model="),
-    "hidden_size": ("d_model", "d_model="),
-    "num_heads": ("heads", "heads="),
-    "nhead": ("heads", "heads="),
-    "n_heads": ("heads", "heads="),
-    "num_attention_heads": ("heads", "heads="),
-    "num_kv_heads": ("kv_heads", "kv_heads="),
-    "num_key_value_heads": ("kv_heads", "kv_heads="),
-    "kdim": ("memory_dim", "memory_dim="),
-    "vdim": ("value_dim", "value_dim="),
     "batch_first": ("d_model", "rows are (batch, n, d_model) in every layer; omit it"),
     "device": ("d_model", _MOVE),
     "dtype": ("d_model", _MOVE),
-    "past_key_values": ("cache", "cache="),
-    "past_key_value": ("cache", "cache="),
-    "position_ids": ("positions", "positions="),
-    "encoder_hidden_states": ("memory", "memory="),
-    "hidden_states": ("x", "x="),
-    "d_model": ("embed_dim", "embed_dim="),
-    "heads": ("num_heads", "num_heads="),
 }
 
 
@@ -96,13 +98,13 @@ def unknown_keyword(name: str, word: str, parameters: Iterable[str], later: Iter
     attention() got an unexpected keyword argument 'is_causal': here it is mask=regard.causal()
     """
     known = list(parameters)
-    here, text = ELSEWHERE.get(word, ("", ""))
+    here, text = ELSEWHERE.get(word) or (NAMES.get(word, ""), f"{NAMES.get(word, word)}=")
     close = nearest(word, known)
     hint = ""
     if here in known:
         hint = f": {text}" if text.endswith("omit it") else f": here it is {text}"
     elif here in (given := list(later)) or word in given:
-        hint = f": give it to each call, {text or f'{word}='}"
+        hint = f": give it to each call, {text}"
     elif close:
         hint = f": did you mean {close}=?"
     elif known:
@@ -127,18 +129,6 @@ def without_unknown(function: Function) -> Function:
     return function
 
 
-def explained(error: TypeError, function: Callable[..., Any], keywords: Iterable[str]) -> TypeError:
-    """The error of a call in the frame that catches it; one about the keywords of the call, not raised inside the
-    function, says what the argument is called here.
-    """
-    inside = error.__traceback__ is None or error.__traceback__.tb_next is not None
-    known = () if inside else _parameters(function)
-    unknown = (
-        [] if inside or "unexpected keyword" not in str(error) else [each for each in keywords if each not in known]
-    )
-    return unknown_keyword(function.__qualname__, unknown[0], known) if unknown else error
-
-
 def known_keywords(function: Function) -> Function:
     """Decorates a function: the TypeError for an unknown keyword argument says what the argument is called here.
 
@@ -154,10 +144,14 @@ def known_keywords(function: Function) -> Function:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            found = explained(error, function, kwargs)
-            if found is error:
+            trace = error.__traceback__
+            if trace is None or trace.tb_next is not None or "unexpected keyword" not in str(error):
+                raise  # from inside the function, or about something else
+            known = _parameters(function)
+            unknown = next((each for each in kwargs if each not in known), None)
+            if unknown is None:
                 raise
-            raise found from None
+            raise unknown_keyword(function.__qualname__, unknown, known) from None
 
     return call  # type: ignore[return-value] # it takes what `function` takes
 

@@ -47,15 +47,15 @@ def textbook(limits: Limits, seed: int) -> Iterator[Case]:
     """Level 1: scale, score, mask, softmax; masks; alignment; heads that share keys; other sizes."""
     maker = Maker(limits, seed, 1)
     formula = "the output is softmax(q·k / √D) · v"
-    yield maker.case("plain", 1, formula)
+    yield maker.case(1, formula, "plain")
     for name, sizes in SIZES:
-        yield maker.case(name, 1, formula, sizes, optional=name in MAY_REFUSE)
+        yield maker.case(1, formula, name, sizes, optional=name in MAY_REFUSE)
     for name, sizes in EMPTY:
         if name == "no-keys" and not (limits.takes("mask") or limits.takes("lengths")):
             continue  # a row without keys is a fully masked row, of which the function may know nothing
-        yield maker.case(name, 5, "without rows the result is empty; without keys it is 0", sizes, optional=True)
+        yield maker.case(5, "without rows the result is empty; without keys it is 0", name, sizes, optional=True)
     for scale in (0.3, 1.0, 2.5):
-        yield maker.case(f"scale-{scale:g}", 1, f"scale={scale:g} replaces 1/√D", scale=scale)
+        yield maker.case(1, f"scale={scale:g} replaces 1/√D", f"scale-{scale:g}", scale=scale)
     yield from _groups(maker)
     yield from _masks(maker)
     yield from _causal(maker)
@@ -68,10 +68,10 @@ def _groups(maker: Maker) -> Iterator[Case]:
     for name, H, G in (("groups-of-two", 4, 2), ("groups-of-three", 6, 2), ("one-key-head", 4, 1)):
         if limits.grouped and limits.heads in (None, H):
             sizes = {"H": H, "G": G}
-            yield maker.case(name, 1, says, sizes, optional=optional)
+            yield maker.case(1, says, name, sizes, optional=optional)
             if limits.takes("causal"):
                 sizes |= {"Q": 6, "K": 6}
-                yield maker.case(f"{name}-causal", 3, says, sizes, optional=optional, causal=True)
+                yield maker.case(3, says, f"{name}-causal", sizes, optional=optional, causal=True)
     if limits.grouped and limits.heads in (None, 4) and limits.batch:
         yield from _masks_of_groups(maker, optional)
 
@@ -89,7 +89,7 @@ def _masks_of_groups(maker: Maker, optional: bool) -> Iterator[Case]:
             name, sizes = f"{kind}-of-groups-{shape}", {"B": 2, "H": 4, "G": 2, "Q": 5, "K": 7}
             draw = maker.draw(name, sizes)
             array = getattr(draw, kind)(shape)
-            made = maker.case(name, 2, says, sizes, optional=optional or shape not in known, **{kind: array})
+            made = maker.case(2, says, name, sizes, optional=optional or shape not in known, **{kind: array})
             yield made if shape in known else replace(made, check=partial(_in_shape, shape))
 
 
@@ -106,25 +106,25 @@ def _in_shape(shape: str, case: Case, judge: Judge) -> Result:
 
 def _masks(maker: Maker) -> Iterator[Case]:
     limits = maker.limits
-    says = "a row attends to the keys where the mask is true, and to no others"
+    case = partial(maker.case, 2, "a row attends to the keys where the mask is true, and to no others")
     shapes = limits.adapter.mask_shapes
     for shape in shapes:
         for kind in _kinds(limits):
             name = f"{kind}-{shape}"
             draw = maker.draw(name)
             array = getattr(draw, kind)(shape)
-            law, words = (2, says) if kind == "mask" else (1, "the bias is added to the scaled scores")
-            yield maker.case(name, law, words, draw=draw, **{kind: array})
+            of_kind = case if kind == "mask" else partial(maker.case, 1, "the bias is added to the scaled scores")
+            yield of_kind(name, draw=draw, **{kind: array})
     first = (*shapes, "BHQK")[0]
     square = {"Q": 6, "K": 6}
     for name, share in (("mask-of-one-key", 0.0), ("mask-of-most-keys", 0.9), ("mask-true", 2.0)):
         draw = maker.draw(name, square)
-        yield maker.case(name, 2, says, draw=draw, mask=draw.mask(first, share))
+        yield case(name, draw=draw, mask=draw.mask(first, share))
     for name, sizes in LONG_MASKS:
         draw = maker.draw(name, sizes)
         for shape in shapes[:1] if "keys" in name else shapes:
             label = name if "keys" in name else f"{name}-{shape}"
-            yield maker.case(label, 2, says, draw=draw, optional=name in MAY_REFUSE, mask=draw.mask(shape))
+            yield case(label, draw=draw, optional=name in MAY_REFUSE, mask=draw.mask(shape))
     words = "masks and biases that are passed together all apply"
     for name in ("mask-and-causal", "mask-and-bias", "bias-and-causal"):
         if name == "mask-and-bias" and limits.shares_mask:
@@ -134,7 +134,7 @@ def _masks(maker: Maker) -> Iterator[Case]:
         mask[..., 0] = True  # no row is fully masked
         fields: dict[str, Any] = {"mask": mask, "bias": draw.bias(first), "causal": True}
         fields = {kind: value for kind, value in fields.items() if kind in name}
-        yield maker.case(name, 2, words, draw=draw, optional=True, **fields)
+        yield maker.case(2, words, name, draw=draw, optional=True, **fields)
 
 
 def _causal(maker: Maker) -> Iterator[Case]:
@@ -145,12 +145,12 @@ def _causal(maker: Maker) -> Iterator[Case]:
         ("causal-of-33-rows", {"Q": 33, "K": 33, "H": 2}),
         ("causal-of-130-rows", {"B": 1, "H": 1, "Q": 130, "K": 130}),
     ):
-        yield maker.case(name, 3, says, sizes, causal=True)
+        yield maker.case(3, says, name, sizes, causal=True)
     if maker.limits.rectangular:
         top_left = maker.limits.adapter.causal == "top-left"
         first = "the first row at the first key" if top_left else "the last row at the last key"
         for name, sizes in (("causal-fewer-rows", {"Q": 3, "K": 7}), ("causal-last-row", {"Q": 1, "K": 6})):
-            yield maker.case(name, 3, f"causal masks begin with {first}", sizes, causal=True)
+            yield maker.case(3, f"causal masks begin with {first}", name, sizes, causal=True)
 
 
 def edges(limits: Limits, seed: int) -> Iterator[Case]:
@@ -170,24 +170,24 @@ def edges(limits: Limits, seed: int) -> Iterator[Case]:
 
 def _windows(maker: Maker) -> Iterator[Case]:
     limits = maker.limits
-    says = "a window holds the row's own position and as many keys before it as declared"
+    case = partial(maker.case, 4, "a window holds the row's own position and as many keys before it as declared")
     square = {"Q": 9, "K": 9}
     for before in (0, 1, 3, 20):
-        yield maker.case(f"window-{before}", 4, says, square, window=limits.window(before))
+        yield case(f"window-{before}", square, window=limits.window(before))
         if limits.takes("causal") and limits.adapter.window != "both-sides":
-            yield maker.case(f"window-{before}-causal", 4, says, square, window=(before, 0), causal=True)
+            yield case(f"window-{before}-causal", square, window=(before, 0), causal=True)
     if limits.rectangular:
-        yield maker.case("window-fewer-rows", 4, says, {"Q": 4, "K": 9}, window=limits.window(2))
+        yield case("window-fewer-rows", {"Q": 4, "K": 9}, window=limits.window(2))
     if limits.adapter.window.startswith("left-right") or limits.takes("window_before"):
-        yield maker.case("window-both-sides", 4, says, square, window=(2, 1))
-        yield maker.case("window-after-only", 4, says, square, window=(0, 3))
-        yield maker.case("window-open-before", 4, says, square, window=(None, 1), optional=True)
+        yield case("window-both-sides", square, window=(2, 1))
+        yield case("window-after-only", square, window=(0, 3))
+        yield case("window-open-before", square, window=(None, 1), optional=True)
 
 
 def _empty_rows(maker: Maker) -> Iterator[Case]:
     limits = maker.limits
     results = {"zero": "0", "nan": "NaN", "mean": "the mean of all values", "any": "anything, and no other row changes"}
-    says = f"the output of a fully masked row is {results[limits.adapter.empty_row]}"
+    case = partial(maker.case, 5, f"the output of a fully masked row is {results[limits.adapter.empty_row]}")
     for kind in ("mask", "bias"):
         if kind == "bias" and not (limits.shares_mask and limits.adapter.empty_row == "zero"):
             continue  # the convention is about masks; floats are one where they are passed as the mask
@@ -195,13 +195,13 @@ def _empty_rows(maker: Maker) -> Iterator[Case]:
         mask = draw.mask()
         mask[0, 0, mask.shape[2] // 2] = False
         array: Any = mask if kind == "mask" else np.where(mask, 0, -np.inf).astype(np.float32)
-        yield maker.case(f"empty-row-{kind}", 5, says, draw=draw, optional=kind == "bias", **{kind: array})
-    yield maker.case("every-row-empty", 5, says, mask=lambda draw: np.zeros(draw.shape, bool))
+        yield case(f"empty-row-{kind}", draw=draw, optional=kind == "bias", **{kind: array})
+    yield case("every-row-empty", mask=lambda draw: np.zeros(draw.shape, bool))
     if limits.rectangular and limits.adapter.causal == "bottom-right":
-        yield maker.case("empty-rows-causal", 5, says, {"Q": 6, "K": 4}, causal=True)
+        yield case("empty-rows-causal", {"Q": 6, "K": 4}, causal=True)
     beyond = "keys beyond the length of a batch entry are not attended to"
-    yield maker.case("lengths", 2, beyond, {"K": 7}, lengths=np.array([7, 3] if limits.batch else [3]))
-    yield maker.case("length-zero", 5, says, {"K": 7}, lengths=np.array([3, 0] if limits.batch else [3]))
+    yield maker.case(2, beyond, "lengths", {"K": 7}, lengths=np.array([7, 3] if limits.batch else [3]))
+    yield case("length-zero", {"K": 7}, lengths=np.array([3, 0] if limits.batch else [3]))
 
 
 def _denominators(maker: Maker) -> Iterator[Case]:
@@ -210,42 +210,43 @@ def _denominators(maker: Maker) -> Iterator[Case]:
         base = "2" if limits.adapter.lse == "base-2" else "e"
         summed = "exp(q·k)" if limits.adapter.lse == "natural-unscaled" else "exp(score)"
         says = f"lse is the logarithm (base {base}) of the sum of {summed} over the allowed keys"
-        yield maker.case("lse", 7, says)
-        yield maker.case("lse-causal", 7, says, {"Q": 6, "K": 6}, causal=True)
-        yield maker.case("lse-scale", 7, says, scale=0.8)
-        yield maker.case("lse-large-scores", 7, says, {"size": 20.0})
-        yield maker.case("lse-mask", 7, says, mask=Draw.mask)
+        case = partial(maker.case, 7, says)
+        yield case("lse")
+        yield case("lse-causal", {"Q": 6, "K": 6}, causal=True)
+        yield case("lse-scale", scale=0.8)
+        yield case("lse-large-scores", {"size": 20.0})
+        yield case("lse-mask", mask=Draw.mask)
     H = limits.sizes()["H"]
-    says = "a sink is one more logit in the denominator, without a value"
+    case = partial(maker.case, 8, "a sink is one more logit in the denominator, without a value")
     for name, sinks in (
         ("sinks", np.linspace(-1.5, 2.5, H)),
         ("sinks-zero", np.zeros(H)),
         ("sinks-high", np.full(H, 60.0)),
         ("sinks-low", np.full(H, -60.0)),
     ):
-        yield maker.case(name, 8, says, sinks=sinks.astype(np.float32))
+        yield case(name, sinks=sinks.astype(np.float32))
     ones = np.ones(H, np.float32)
-    yield maker.case("sinks-causal", 8, says, {"Q": 6, "K": 6}, sinks=ones, causal=True)
+    yield case("sinks-causal", {"Q": 6, "K": 6}, sinks=ones, causal=True)
     draw = maker.draw("sinks-empty-row")
     mask = draw.mask()
     mask[:, :, 0] = False
-    yield maker.case("sinks-empty-row", 8, says, draw=draw, mask=mask, sinks=ones)
+    yield case("sinks-empty-row", draw=draw, mask=mask, sinks=ones)
 
 
 def _softcap(maker: Maker) -> Iterator[Case]:
-    says = "scores become cap · tanh(score / cap), after the scale and before the mask"
-    yield maker.case("softcap", 1, says, softcap=2.0)
-    yield maker.case("softcap-causal", 1, says, {"Q": 6, "K": 6}, softcap=2.0, causal=True)
-    yield maker.case("softcap-mask", 1, says, mask=Draw.mask, softcap=2.0)
+    case = partial(maker.case, 1, "scores become cap · tanh(score / cap), after the scale and before the mask")
+    yield case("softcap", softcap=2.0)
+    yield case("softcap-causal", {"Q": 6, "K": 6}, softcap=2.0, causal=True)
+    yield case("softcap-mask", mask=Draw.mask, softcap=2.0)
 
 
 def _extreme(maker: Maker) -> Iterator[Case]:
     large = "scores of 10000 and more neither overflow nor become NaN"
     small_range = FLOATS[maker.limits.dtype].small_range
     size = 60.0 if small_range else 100.0
-    yield maker.case("scores-of-10000", 1, large, {"D": 16, "size": size})
-    yield maker.case("scores-of-10000-causal", 1, large, {"Q": 6, "K": 6, "size": size}, causal=True)
-    yield maker.case("scores-near-0", 1, "tiny scores give the mean of the values", {"size": 1e-4})
+    yield maker.case(1, large, "scores-of-10000", {"D": 16, "size": size})
+    yield maker.case(1, large, "scores-of-10000-causal", {"Q": 6, "K": 6, "size": size}, causal=True)
+    yield maker.case(1, "tiny scores give the mean of the values", "scores-near-0", {"size": 1e-4})
     for sign, where in (("negative", -1.0), ("positive", 1.0)):
         draw = maker.draw(f"all-scores-{sign}", {"D": 4})
         call = draw.call()
@@ -253,16 +254,16 @@ def _extreme(maker: Maker) -> Iterator[Case]:
         k = np.abs(call.k.astype(np.float32)) * 40 * where
         says = "adding a number to all scores of a row changes nothing"
         arrays: dict[str, Any] = {"q": q.astype(call.dtype), "k": k.astype(call.dtype)}
-        yield maker.case(f"all-scores-{sign}", 1, says, draw=draw, **arrays)
+        yield maker.case(1, says, f"all-scores-{sign}", draw=draw, **arrays)
     says, size = "a masked key has no weight, however large its score is", 12.0 if small_range else 30.0
-    yield maker.case("scores-of-1000-masked", 2, says, {"size": size}, mask=lambda draw: draw.mask(share=0.4))
+    yield maker.case(2, says, "scores-of-1000-masked", {"size": size}, mask=lambda draw: draw.mask(share=0.4))
     draw = maker.draw("bias-of-minus-infinity")
     kept = draw.mask()
     kept[..., 0] = True  # a causal row sees this key at least
     bias = np.where(kept, draw.bias(), -np.inf).astype(np.float32)
-    yield maker.case("bias-of-minus-infinity", 12, "a score of −∞ removes its key", draw=draw, bias=bias)
+    yield maker.case(12, "a score of −∞ removes its key", "bias-of-minus-infinity", draw=draw, bias=bias)
     says = "a finite number that is added to all scores of a row removes nothing"
-    yield maker.case("bias-of-minus-10000", 12, says, bias=lambda draw: np.full(draw.shape, -1e4, np.float32))
+    yield maker.case(12, says, "bias-of-minus-10000", bias=lambda draw: np.full(draw.shape, -1e4, np.float32))
 
 
 def _memory(maker: Maker) -> Iterator[Case]:
@@ -271,25 +272,25 @@ def _memory(maker: Maker) -> Iterator[Case]:
         arrays = maker.draw(memory, {"B": 2}).arrays()
         if memory == "expanded":
             arrays = {name: np.repeat(array[:1], len(array), 0) for name, array in arrays.items()}
-        yield maker.case(f"memory-{memory}", 11, says, optional=memory == "readonly", **arrays, memory=memory)
+        yield maker.case(11, says, f"memory-{memory}", optional=memory == "readonly", **arrays, memory=memory)
 
 
 def _dtypes(maker: Maker) -> Iterator[Case]:
     usual = maker.limits.dtype
     for dtype in maker.limits.adapter.dtypes:
-        says = f"{dtype}: errors are those of the usual computation in this dtype"
+        case = partial(maker.case, 10, f"{dtype}: errors are those of the usual computation in this dtype")
         if dtype != usual or FLOATS[dtype].bits == 16:  # a sum that is kept in 16 bits stops growing
             sizes = {"dtype": dtype, "B": 1, "H": 1, "Q": 1, "K": 4096}
-            many = maker.case(f"4096-equal-keys-{dtype}", 10, says, sizes)
+            many = case(f"4096-equal-keys-{dtype}", sizes)
             v = np.ones_like(many.call.v)
             v[:, :, v.shape[2] // 2 :] = 3  # numerator and denominator may stop growing together
             yield replace(many, call=many.call.changed(q=np.zeros_like(many.call.q), v=v))
         if dtype == usual:
             continue
-        yield maker.case(f"plain-{dtype}", 10, says, {"dtype": dtype})
-        yield maker.case(f"100-keys-{dtype}", 10, says, {"dtype": dtype, "K": 100, "D": 32})
-        yield maker.case(f"causal-{dtype}", 10, says, {"dtype": dtype, "Q": 6, "K": 6}, causal=True)
-        yield maker.case(f"mask-{dtype}", 10, says, {"dtype": dtype}, mask=Draw.mask)
+        yield case(f"plain-{dtype}", {"dtype": dtype})
+        yield case(f"100-keys-{dtype}", {"dtype": dtype, "K": 100, "D": 32})
+        yield case(f"causal-{dtype}", {"dtype": dtype, "Q": 6, "K": 6}, causal=True)
+        yield case(f"mask-{dtype}", {"dtype": dtype}, mask=Draw.mask)
 
 
 def _one_row(maker: Maker) -> Iterator[Case]:
@@ -309,10 +310,10 @@ def _one_row(maker: Maker) -> Iterator[Case]:
         "sinks": np.linspace(-1, 2, draw.sizes["H"]).astype(np.float32),
     }
     for role, value in options.items():
-        yield maker.case(f"one-row-{role}", 13, says, sizes, **{role: value})
+        yield maker.case(13, says, f"one-row-{role}", sizes, **{role: value})
     if limits.grouped and limits.heads in (None, 4):
         optional = "groups" not in limits.adapter.declared
-        yield maker.case("one-row-groups", 13, says, {**sizes, "H": 4, "G": 2}, optional=optional)
+        yield maker.case(13, says, "one-row-groups", {**sizes, "H": 4, "G": 2}, optional=optional)
 
 
 def _larger(maker: Maker) -> Iterator[Case]:
@@ -326,7 +327,7 @@ def _larger(maker: Maker) -> Iterator[Case]:
             ("entries-6", {"B": 6, "H": 2}),
             ("keys-2000", {"B": 1, "H": 2, "Q": 4, "K": 2000}),
         ):
-            yield maker.case(f"{name}-{dtype}", 1, says, {**sizes, "dtype": dtype}, optional=True)
+            yield maker.case(1, says, f"{name}-{dtype}", {**sizes, "dtype": dtype}, optional=True)
 
 
 def _together(maker: Maker) -> Iterator[Case]:
@@ -360,7 +361,7 @@ def _together(maker: Maker) -> Iterator[Case]:
         }
         says = f"{', '.join(chosen[:-1])} and {chosen[-1]} apply together"
         fields = {role: values[role] for role in chosen}
-        yield maker.case(name, 13, says, draw=draw, optional=True, **fields)
+        yield maker.case(13, says, name, draw=draw, optional=True, **fields)
 
 
 SMALL = {"B": 1, "H": 2, "Q": 3, "K": 4, "D": 4}  # for finite differences
@@ -370,44 +371,44 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
     """Level 3: gradients of queries, keys, values, biases and sinks, through the output and through lse."""
     if limits.adapter.gradients == "none":
         return
-    maker = Maker(limits, seed, 3)
-    yield _case(maker, "plain", 1)
-    yield _case(maker, "square", 1, {"Q": 6, "K": 6})
-    yield _case(maker, "one-row", 1, {"Q": 1, "K": 1})
-    yield _case(maker, "scale", 1, scale=0.7)
-    yield _case(maker, "other-value-depth", 1, {"D": 8, "E": 3}, optional=True)
-    yield _case(maker, "large-scores", 1, {"size": 12.0})
-    yield _case(maker, "causal", 3, {"Q": 6, "K": 6}, causal=True)
+    case = partial(_case, Maker(limits, seed, 3))
+    yield case("plain", 1)
+    yield case("square", 1, {"Q": 6, "K": 6})
+    yield case("one-row", 1, {"Q": 1, "K": 1})
+    yield case("scale", 1, scale=0.7)
+    yield case("other-value-depth", 1, {"D": 8, "E": 3}, optional=True)
+    yield case("large-scores", 1, {"size": 12.0})
+    yield case("causal", 3, {"Q": 6, "K": 6}, causal=True)
     if limits.rectangular:
-        yield _case(maker, "causal-fewer-rows", 3, {"Q": 3, "K": 7}, causal=True)
+        yield case("causal-fewer-rows", 3, {"Q": 3, "K": 7}, causal=True)
         if limits.adapter.empty_row == "zero" and limits.adapter.causal == "bottom-right":
-            yield _case(maker, "causal-more-rows", 5, {"Q": 6, "K": 4}, causal=True)
+            yield case("causal-more-rows", 5, {"Q": 6, "K": 4}, causal=True)
     if limits.grouped and limits.heads is None:
-        yield _case(maker, "groups-of-two", 1, {"H": 4, "G": 2})
-        yield _case(maker, "one-key-head", 1, {"H": 4, "G": 1})
-    yield _case(maker, "window", 4, {"Q": 9, "K": 9}, window=limits.window(2))
-    yield _case(maker, "softcap", 1, softcap=2.0)
-    yield _case(maker, "lengths", 2, lengths=np.array([7, 3] if limits.batch else [3]))
+        yield case("groups-of-two", 1, {"H": 4, "G": 2})
+        yield case("one-key-head", 1, {"H": 4, "G": 1})
+    yield case("window", 4, {"Q": 9, "K": 9}, window=limits.window(2))
+    yield case("softcap", 1, softcap=2.0)
+    yield case("lengths", 2, lengths=np.array([7, 3] if limits.batch else [3]))
     H = limits.sizes()["H"]
-    yield _case(maker, "sinks", 8, sinks=np.linspace(-1, 2, H).astype(np.float32))
+    yield case("sinks", 8, sinks=np.linspace(-1, 2, H).astype(np.float32))
     for name, law in (("mask", 2), ("bias", 1), ("empty-row", 5)):
         if name == "empty-row" and limits.adapter.empty_row != "zero":
             continue  # the other conventions have gradients of their own
-        draw = maker.draw(f"gradient-{name}", SMALL)
+        draw = Draw(limits, seed, f"gradient-{name}", SMALL)
         if name == "bias":
-            yield _case(maker, name, law, draw=draw, bias=draw.bias())
+            yield case(name, law, draw=draw, bias=draw.bias())
         else:
             mask = draw.mask()
             if name == "empty-row":
                 mask[:, :, -1] = False
-            yield _case(maker, name, law, draw=draw, mask=mask)
+            yield case(name, law, draw=draw, mask=mask)
     for dtype in limits.adapter.dtypes:
         if dtype != limits.dtype:
-            yield _case(maker, f"plain-{dtype}", 10, {"dtype": dtype})
-            yield _case(maker, f"causal-{dtype}", 10, {"dtype": dtype, "Q": 6, "K": 6}, causal=True)
+            yield case(f"plain-{dtype}", 10, {"dtype": dtype})
+            yield case(f"causal-{dtype}", 10, {"dtype": dtype, "Q": 6, "K": 6}, causal=True)
     if limits.returns_lse:
-        yield _case(maker, "lse", 7, through_lse=True, optional=True)
-        yield _case(maker, "lse-causal", 7, {"Q": 6, "K": 6}, through_lse=True, causal=True, optional=True)
+        yield case("lse", 7, through_lse=True, optional=True)
+        yield case("lse-causal", 7, {"Q": 6, "K": 6}, through_lse=True, causal=True, optional=True)
 
 
 def leaking_gradients(limits: Limits, seed: int) -> Iterator[Case]:
@@ -442,9 +443,9 @@ def _case(
     dout, dlse = (draw.rng.standard_normal(shape_of(what, draw.sizes)).astype(np.float32) for what in ("out", "lse"))
     says = "gradients are those of Σ out · dout" + (" + Σ lse · dlse" if through_lse else "")
     return maker.case(
-        name,
         law,
         says,
+        name,
         draw=draw,
         **arrays,
         **fields,

@@ -201,9 +201,9 @@ class Maker:
 
     def case(
         self,
-        name: str,
         law: int,
         says: str,
+        name: str,
         sizes: Mapping[str, Any] | None = None,
         *,
         draw: Draw | None = None,

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...common.errors import Reason, Refused, did_you_mean, page, refuse
+from ...common.errors import Reason, Refused, did_you_mean, page, refuse, refuse_all
 from ...common.files.strict_json import loads
 from .fields import ATTRIBUTE, VERSION, Adapter, properties, schema
 from .parameters import missing_parameters, parameters_of
@@ -110,8 +110,7 @@ def from_json(data: Any, source: str = "") -> Adapter:
         reasons.append(Reason("schema is not known", given, f"schema {VERSION}", fix))
     rest = {name: value for name, value in data.items() if name != "schema"}
     reasons += problems(rest)
-    if reasons:
-        raise Refused(f"{WHERE} {source}".strip(), reasons)
+    refuse_all(f"{WHERE} {source}".strip(), reasons)
     values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in rest.items()}
     return Adapter(**values, declared=tuple(rest))
 
@@ -145,9 +144,7 @@ def adapter(**fields: Any) -> Callable[[F], F]:
     found = from_json({"schema": VERSION} | {name: _as_json(name, value) for name, value in fields.items()})
 
     def declare(function: F) -> F:
-        reasons = list(missing_parameters(found.parameters, found.fixed, parameters_of(function)))
-        if reasons:
-            raise Refused(WHERE, reasons)
+        refuse_all(WHERE, list(missing_parameters(found.parameters, found.fixed, parameters_of(function))))
         setattr(function, ATTRIBUTE, found)
         return function
 

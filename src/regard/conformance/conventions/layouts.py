@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...common.arrays import as_tensor
 from ...common.call_hooks import torch_if_imported
-from ...common.dtypes import row_of
 from .fields import Adapter
 
 Array = np.ndarray
@@ -120,7 +120,7 @@ def on_call(array: np.ndarray, arrays: str, memory: str = "contiguous", batch_ax
     wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype) if strided else np.array(array, order="C")
     if strided:
         wide[..., ::2] = array
-    own = _torch(wide) if arrays == "torch" else wide
+    own = as_tensor(wide) if arrays == "torch" else wide
     own = own[..., ::2] if strided else own
     if memory == "readonly" and arrays == "numpy":
         own.flags.writeable = False
@@ -133,16 +133,6 @@ def repeats(array: np.ndarray, axis: int | None) -> bool:
         return False
     entries = [np.ascontiguousarray(entry).tobytes() for entry in np.moveaxis(array, axis, 0)]
     return len(entries) > 0 and len(set(entries)) == 1
-
-
-def _torch(array: np.ndarray) -> Any:
-    """A tensor with the memory of an array."""
-    import torch
-
-    row = row_of(array.dtype)
-    if row and row.added:
-        return torch.from_numpy(array.view(f"i{row.itemsize}")).view(row.torch)
-    return torch.from_numpy(array)
 
 
 def array_kind(given: Any) -> str | None:
@@ -161,11 +151,6 @@ def type_words(given: Any) -> str:
         return "None"
     kind = array_kind(given)
     return NAMES[kind] if kind else f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
-
-
-def dtype_name(array: Any) -> str:
-    """float32, bfloat16, … of an array of any kind."""
-    return str(array.dtype).removeprefix("torch.")
 
 
 def float64(array: Any) -> np.ndarray:

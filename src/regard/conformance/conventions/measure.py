@@ -5,7 +5,7 @@ to, numbers, dtypes and gradients. `find` (probe.py) comes first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -52,16 +52,12 @@ def measure_masks(probe: Probe) -> None:
                 words += "; a boolean mask does not hide"
             probe.found("mask", polarity, words)
             # A mask with all four axes means the same everywhere: one that is read in another way is a mistake.
-            listed = [axes for axes in ran if axes in shapes[polarity] or (len(axes) == 4 and _distinct(probe))]
+            distinct = len({probe.sizes[axis] for axis in "BHQK"}) == 4  # no axis can be taken for another one
+            listed = [axes for axes in ran if axes in shapes[polarity] or (len(axes) == 4 and distinct)]
             probe.found("mask_shapes", tuple(listed), f"masks of the shapes {', '.join(listed)} hide what they say")
             return
     for name in ("mask", "mask_shapes"):
         probe.unknown(name, "no call with a mask runs and hides what the mask says")
-
-
-def _distinct(probe: Probe) -> bool:
-    """Whether no axis of a mask can be taken for another one."""
-    return len({probe.sizes[axis] for axis in "BHQK"}) == 4
 
 
 def _shapes(probe: Probe) -> list[str]:
@@ -445,13 +441,14 @@ def measure_dtypes(probe: Probe) -> None:
     computes in float32 inside takes float64, but has not got its precision.
     """
     own, found, failing = probe.dtype, [], {}
+    more = (64,) if len({probe.sizes[axis] for axis in "QKE"}) == 3 else ()  # the number of keys is free of the others
     for name in FLOATS:
         probe.dtype = name
         if name == own:
             answer = probe.ask(probe.call())
             runs = answer.out is not None
         else:
-            runs = all(_is_accurate(probe, keys) for keys in (probe.sizes["K"], *((64,) if _any_keys(probe) else ())))
+            runs = all(_is_accurate(probe, keys) for keys in (probe.sizes["K"], *more))
         if runs and name != own and (words := _error_with_a_mask(probe)):
             failing[name] = words
         elif runs:
@@ -471,11 +468,6 @@ def _error_with_a_mask(probe: Probe) -> str:
     mask = np.broadcast_to(np.arange(sizes["K"]) < sizes["K"] - 1, shape)
     answer = probe.ask(probe.call(sizes, mask=mask))
     return answer.words if answer.status == "raised" else ""
-
-
-def _any_keys(probe: Probe) -> bool:
-    """Whether the number of keys is free of the other sizes."""
-    return len({probe.sizes[axis] for axis in "QKE"}) == 3
 
 
 def _is_accurate(probe: Probe, keys: int) -> bool:
@@ -568,7 +560,11 @@ def measure(
             for name in CHOICES.keys() - evidence.keys():
                 probe.unknown(name, "calls hung, crashed or took too long")
             break
-    deviations = [*_deviations(given, probe), *_failing_dtypes(probe)]
+    deviations = _deviations(given, probe)
+    usual = probe.adapter.dtypes
+    for name, error in probe.failing_dtypes.items():  # calls run, and calls with a mask do not
+        words = f"{name} runs without a mask, and raises with one: {error}"
+        deviations.append(Deviation("dtypes", (*usual, name), usual, words))
     names = [each.name for each in fields(Adapter) if each.name in probe.unmeasured]
     return Measured(
         adapter=_kept(given, probe.adapter),
@@ -616,14 +612,6 @@ def _deviations(given: Adapter, probe: Probe) -> list[Deviation]:
         text = f"{who}: {_shown(name, expected)}; measured: {_shown(name, measured)} ({words})"
         found.append(Deviation(name, expected, measured, text))
     return found
-
-
-def _failing_dtypes(probe: Probe) -> Iterator[Deviation]:
-    """Dtypes in which calls run, and calls with a mask do not."""
-    measured = probe.adapter.dtypes
-    for name, error in probe.failing_dtypes.items():
-        words = f"{name} runs without a mask, and raises with one: {error}"
-        yield Deviation("dtypes", (*measured, name), measured, words)
 
 
 def _agrees(name: str, declared: Any, measured: Any) -> bool:

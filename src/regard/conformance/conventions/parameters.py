@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...common.errors import Reason, Refused, did_you_mean
+from ...common.errors import Reason, Refused, did_you_mean, refuse_all
 from .fields import ROLES, Adapter
 
 
@@ -184,8 +184,7 @@ def _check(roles: Mapping[str, str], fixed: Mapping[str, Any], parameters: Seque
                 f'name its role: parameters={{ROLE: "{unknown[0]}"}}, or pass a value: fixed={{"{unknown[0]}": …}}',
             )
         )
-    if reasons:
-        raise Refused("conform", reasons)
+    refuse_all("conform", reasons)
 
 
 def missing_parameters(

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ...common.arrays import name_of_dtype
 from ...common.errors import first_line
 from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import (
     NAMES,
     array_kind,
-    dtype_name,
     fitting,
     float64,
     on_call,
@@ -64,14 +64,15 @@ def read_entries(found: Mapping[str, Any], call: Call, adapter: Adapter) -> Answ
     if "lse" in found:
         axes = reduced(adapter.lse_layout, layout)
         array = _numbers(found["lse"], "lse", adapter, lse_shape(adapter, sizes), f"lse_layout {axes}: H={H}, Q={Q}")
-        lse = _unpack_lse(array, adapter, (B, H, Q))
+        order = LSE_ORDER.get(adapter.lse_layout, (0, 1, 2))  # each exchanges two axes, and so is its own inverse
+        lse = array.reshape([(B, H, Q)[axis] for axis in order]).transpose(order)
         lse = lse * math.log(2) if adapter.lse == "base-2" else lse
     if "weights" in found:
         axes = reduced("BHQK", layout)
         shape = tuple(sizes[axis] for axis in axes)
         array = _numbers(found["weights"], "weights", adapter, shape, f"{axes}: H={H}, Q={Q}, K={K}")
         weights = array.reshape(B, H, Q, K)
-    dtype = dtype_name(found["out"]) if "out" in found else ""
+    dtype = name_of_dtype(found["out"]) if "out" in found else ""
     return Answer(status="ok", out=out, lse=lse, weights=weights, dtype=dtype)
 
 
@@ -112,8 +113,8 @@ def _numbers(array: Any, what: str, adapter: Adapter, expected: tuple[int, ...],
     """The numbers in float64 of an array of the declared kind and the expected shape."""
     if array_kind(array) != adapter.arrays:
         raise Unreadable(f"the {what} is {type_words(array)}; {NAMES[adapter.arrays]} was expected")
-    if "float" not in dtype_name(array):
-        raise Unreadable(f"the {what} has dtype {dtype_name(array)}; floats were expected")
+    if "float" not in name_of_dtype(array):
+        raise Unreadable(f"the {what} has dtype {name_of_dtype(array)}; floats were expected")
     if tuple(array.shape) != expected:
         raise Unreadable(f"the {what} has shape {tuple(array.shape)}; {expected} was expected ({why})")
     try:
@@ -141,12 +142,6 @@ def pack_lse(lse: np.ndarray, adapter: Adapter, sizes: Mapping[str, int]) -> np.
     return lse.transpose(LSE_ORDER.get(adapter.lse_layout, (0, 1, 2))).reshape(lse_shape(adapter, sizes))
 
 
-def _unpack_lse(array: np.ndarray, adapter: Adapter, shape: tuple[int, int, int]) -> np.ndarray:
-    """lse as (B, H, Q)."""
-    order = LSE_ORDER.get(adapter.lse_layout, (0, 1, 2))  # each exchanges two axes, and so is its own inverse
-    return array.reshape([shape[axis] for axis in order]).transpose(order)
-
-
 MOST = 16  # entries of a container that are described
 
 
@@ -156,7 +151,7 @@ def structure(result: Any, depth: int = 2) -> dict[str, Any]:
     kind = array_kind(result)
     if kind:
         shape = [int(size) for size in result.shape]
-        return {"is": "array", "arrays": kind, "dtype": dtype_name(result), "shape": shape}
+        return {"is": "array", "arrays": kind, "dtype": name_of_dtype(result), "shape": shape}
     if depth and isinstance(result, (tuple, list)) and len(result) <= MOST:
         return {"is": "sequence", "entries": [structure(each, depth - 1) for each in result]}
     entries: dict[str, Any] = {}

@@ -145,14 +145,14 @@ def counted(rule: Expr, starts: Starts) -> Expr:
     >>> counted((head < 4) & (key <= query), Starts(head=8))
     (head + 8 < 4) & (key <= query)
     """
-    if not any(starts):
-        return rule
-    found = _counted((rule,), starts, lambda: _rewritten(rule, starts))
-    return rule if found is None else found
-
-
-def _rewritten(rule: Expr, starts: Starts) -> Expr | None:
     moved: dict[Expr, Expr] = {
         name: Op("add", name, first) for name, first in zip((batch, head), starts, strict=True) if first
     }
-    return substituted(rule, moved) if any(node in moved for node in walk(rule)) else None
+    if not moved:
+        return rule
+
+    def rewritten() -> Expr | None:
+        return substituted(rule, moved) if any(node in moved for node in walk(rule)) else None
+
+    changed = _counted((rule,), starts, rewritten)
+    return rule if changed is None else changed

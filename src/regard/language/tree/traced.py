@@ -142,9 +142,7 @@ def operated(name: str, *args) -> Traced:
 
 def called(name: str, *args, **named) -> Traced:
     """A function on rules, tensors, numbers and lists of these."""
-    parts: tuple = ()
-    for arg in args:
-        parts = (*parts, *text(arg), ", ")
+    parts = _listed(args)
     for keyword, arg in named.items():
         parts = (*parts, f"{keyword}=", *text(arg), ", ")
     return Traced(f"{name}(", *parts, ")")
@@ -167,12 +165,9 @@ def read_captured(array, index) -> Traced:
 def read(table: tuple, index, sizes: tuple[int, ...] = (), of: Any = None) -> Traced:
     """A read of a table, which is given as text, with these sizes and this dtype."""
     index = index if isinstance(index, tuple) else (index,)
-    parts: tuple = ()
-    for part in index:
-        parts = (*parts, *text(part), ", ")
     numbers = [part is not None and part is not Ellipsis and not isinstance(part, slice) for part in index]
     rest = sizes[len(index) :] if all(numbers) else ()
-    return Traced(*table, "[", *parts[:-1], "]", sizes=rest, of=of)
+    return Traced(*table, "[", *_listed(index)[:-1], "]", sizes=rest, of=of)
 
 
 def recorded(function: Function) -> Function:
@@ -210,15 +205,21 @@ def text(value: Any) -> tuple:
         if isinstance(value, torch.Tensor):
             return ("number(", value, ")")
     if isinstance(value, tuple | list):
-        parts: tuple = ()
-        for part in value:
-            parts = (*parts, *text(part), ", ")
+        parts = _listed(value)
         return ("(", *parts, ")") if isinstance(value, tuple) else ("[", *parts, "]")
     if isinstance(value, torch.dtype):
         return (f"'{value}'",)
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return (f"float('{value}')",)
     return (f"{value!r}",)
+
+
+def _listed(values: Any) -> tuple:
+    """Values as text, each with a comma after it."""
+    parts: tuple = ()
+    for each in values:
+        parts = (*parts, *text(each), ", ")
+    return parts
 
 
 def _pieces(digest: str) -> tuple[str | int, ...]:

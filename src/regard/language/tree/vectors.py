@@ -48,7 +48,10 @@ class Vector(Syntax):
         return len(self.shape)
 
     def apply(self, name: str, *args) -> Any:
-        return elementwise(lambda *parts: _syntax(parts).apply(name, *parts), *args)
+        def of_elements(*parts):
+            return next(part for part in parts if isinstance(part, Syntax)).apply(name, *parts)
+
+        return elementwise(of_elements, *args)
 
     def __getitem__(self, index) -> Any:
         found = self.elements[index]
@@ -224,7 +227,3 @@ def unsqueezed(value, dim: int) -> Any:
 def vector(elements: np.ndarray) -> Any:
     """An array of expressions as a vector; one without axes is its element."""
     return Vector(elements) if elements.ndim else elements[()]
-
-
-def _syntax(parts: tuple) -> Syntax:
-    return next(part for part in parts if isinstance(part, Syntax))

@@ -5,15 +5,13 @@ entries say in order: the name, what is computed, the likely cause, the fix, and
 from __future__ import annotations
 
 from ..mistake import Mistake
-from .denominators import LSE, SINKS
 from .gradients import GRADIENTS
 from .heads import HEADS
-from .masks import MASKS
+from .masks import MASKS, POSITIONS
 from .outputs import FILLS, OUTPUTS, ROWS
-from .positions import POSITIONS
 from .products import PRODUCTS, VALUES
 from .scores import SCALES, SCORES
-from .softmax import SOFTMAX
+from .softmax import LSE, SINKS, SOFTMAX
 
 CATALOG: tuple[Mistake, ...] = (
     *SCORES[:2],

@@ -1,7 +1,10 @@
-"""Known mistakes in boolean masks, and in how they are applied to the scores."""
+"""Known mistakes in masks: how boolean masks are applied to the scores, and which positions a row attends to in causal
+masks, windows and lengths.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -12,10 +15,13 @@ from ...language.expr import Const, Expr, batch, head, key, query
 from ...language.masks import causal
 from ..arguments import Arguments
 from ..mistake import (
+    Change,
     Mistake,
     Softmax,
     masks_changed,
     of_first,
+    only_if,
+    restricted_to,
     transposed,
     weights_by,
     with_a_mask,
@@ -23,12 +29,15 @@ from ..mistake import (
     without_masks,
 )
 
+BOUND = "a bound is off by one: < instead of ≤, or a diagonal counted from 1"
+MOVE = "compare the first rows with the mask, and move the bound"
+
 
 def _first_row(arguments: Arguments, mask: Expr) -> Expr:
     return substituted(mask, {query: Const(arguments.start)})
 
 
-def _moved(by: int):
+def _shifted(by: int):
     return lambda arguments, mask: substituted(mask, {key: key - by}) if arguments.keys > 1 else None
 
 
@@ -124,16 +133,16 @@ MASKS = (
     _mask(
         "mask-moved-right",
         "a mask off by one: all moved one key to the right",
-        "a bound is off by one: < instead of ≤, or a diagonal counted from 1",
-        "compare the first rows with the mask, and move the bound",
-        masks_changed(_moved(1), "mask"),
+        BOUND,
+        MOVE,
+        masks_changed(_shifted(1), "mask"),
     ),
     _mask(
         "mask-moved-left",
         "a mask off by one: all moved one key to the left",
-        "a bound is off by one: < instead of ≤, or a diagonal counted from 1",
-        "compare the first rows with the mask, and move the bound",
-        masks_changed(_moved(-1), "mask"),
+        BOUND,
+        MOVE,
+        masks_changed(_shifted(-1), "mask"),
     ),
     _mask(
         "mask-last-key-open",
@@ -179,5 +188,298 @@ MASKS = (
         _causal_after,
         law=3,
         alone=True,
+    ),
+)
+
+
+def _before(arguments: Arguments, mask: Expr) -> Expr:
+    """The mask, moved one key to the right. The first key is read from the next row."""
+    return ((key > 0) & substituted(mask, {key: key - 1})) | ((key <= 0) & substituted(mask, {query: query + 1}))
+
+
+def _after(arguments: Arguments, mask: Expr) -> Expr:
+    """The mask, moved one key to the left. The last key is read from the row before."""
+    last = arguments.keys - 1
+    return ((key < last) & substituted(mask, {key: key + 1})) | ((key >= last) & substituted(mask, {query: query - 1}))
+
+
+def _aligned(start, *, alone: bool = False) -> Change:
+    """Rows that begin at another position, for masks that depend on positions, or for a causal mask in their place."""
+
+    def change(arguments: Arguments) -> Arguments | None:
+        shift = start(arguments) - arguments.start
+        here = {"causal": causal()} if alone and arguments.masks else arguments.masks
+        moved = {
+            name: substituted(mask, {query: query + shift}) if name in ("causal", "window", "rule") else mask
+            for name, mask in here.items()
+        }
+        return (
+            None
+            if not shift or all(moved[name] is arguments.masks.get(name) for name in moved)
+            else replace(arguments, masks=moved)
+        )
+
+    return change
+
+
+def _by_default(arguments: Arguments) -> Arguments | None:
+    if {"causal", "rule"} & set(arguments.masks):
+        return None
+    return replace(arguments, masks={**arguments.masks, "causal": causal()})
+
+
+def _both_sides(arguments: Arguments, mask: Expr) -> Expr:
+    return mask | substituted(mask, {key: 2 * query - key})
+
+
+def _by_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
+    """A causal mask that compares blocks of this size, not positions."""
+    return lambda arguments, mask: query // size >= key // size
+
+
+def _reversed_rows(arguments: Arguments, mask: Expr) -> Expr:
+    return substituted(mask, {query: 2 * arguments.start + arguments.queries - 1 - query})
+
+
+def _from_the_end(arguments: Arguments, mask: Expr) -> Expr:
+    return substituted(mask, {key: arguments.keys - 1 - key})
+
+
+def _in_chunks(arguments: Arguments, mask: Expr) -> Expr | None:
+    """Chunks as long as a row sees back, its own key included, in place of the window; None without a limit."""
+    row, keys = arguments.keys + 1, np.arange(arguments.keys + 3)
+    seen = evaluate(mask, {"batch": 0, "head": 0, "query": row, "key": keys})
+    size = int(seen[: row + 1].sum())
+    if not 0 < size <= row:
+        return None
+    chunk = query // size == key // size
+    return chunk if seen[row + 1] else chunk & (key <= query)
+
+
+def _without_a_window_of_0(arguments: Arguments) -> Arguments | None:
+    """Without a window in which a row sees nothing before its own key."""
+    if "window" not in arguments.masks:
+        return None
+    row, keys = arguments.keys + 1, np.arange(arguments.keys + 1)
+    seen = evaluate(arguments.masks["window"], {"batch": 0, "head": 0, "query": row, "key": keys})
+    return None if np.any(seen) else without_masks("window")(arguments)
+
+
+def _dropped(name: str, what: str, rule, cause: str) -> Mistake:
+    return Mistake(
+        name,
+        what,
+        cause,
+        "let the sum run over all keys",
+        restricted_to(lambda arguments: rule(arguments) if arguments.keys else None),
+    )
+
+
+def _moved(name: str, words: str, new, *masks: str, law: int = 4) -> Mistake:
+    return Mistake(
+        name,
+        f"a mask off by one: {words}",
+        BOUND,
+        MOVE,
+        masks_changed(new, *masks),
+        law=law,
+        checks=("mask",) if "rule" in masks else (),
+    )
+
+
+def _wrong_end(name: str, what: str, at: str, start, alone: bool) -> Mistake:
+    return Mistake(
+        name,
+        f"{what} aligned {at}",
+        "a mask of fewer rows than keys can be aligned top left or bottom right, and the implementation uses the "
+        "wrong one",
+        "shift the mask by the position of row 0",
+        _aligned(start, alone=alone),
+        law=3,
+        checks=("alignment",),
+        numbers=lambda was, now: f"{was.queries} rows over {was.keys} keys, and row 0 has position {was.start}",
+    )
+
+
+TOP, BOTTOM = "top left: row 0 at key 0", "bottom right: the last row at the last key"
+
+_causal = partial(Mistake, law=3)
+_window = partial(Mistake, law=4)
+_padding = partial(Mistake, law=2)
+
+POSITIONS = (
+    _causal(
+        "causal-ignored",
+        "a mask that is not causal",
+        "is_causal is not passed to the kernel",
+        "combine the causal mask and the other mask with &",
+        lambda arguments: (
+            masks_changed(lambda _, mask: mask | ~causal(), "rule")
+            if "rule" in arguments.masks
+            else without_masks("causal")
+        )(arguments),
+        checks=("mask",),
+    ),
+    _causal(
+        "causal-ignored-when-mask",
+        "a causal mask that is ignored if there is another mask",
+        "the mask that was passed replaces the causal mask",
+        "combine the causal mask and the other mask with &",
+        with_both_masks(without_masks("causal")),
+    ),
+    Mistake(
+        "causal-by-default",
+        "a causal mask, although the call has no mask",
+        "the implementation is causal by default",
+        "pass is_causal=False",
+        _by_default,
+        law=2,
+        checks=("mask",),
+    ),
+    _wrong_end("alignment-top-left", "the mask", TOP, lambda a: 0, False),
+    _wrong_end("alignment-top-left-alone", "a causal mask", TOP, lambda a: 0, True),
+    _wrong_end("alignment-bottom-right", "the mask", BOTTOM, lambda a: a.keys - a.queries, False),
+    _wrong_end("alignment-bottom-right-alone", "a causal mask", BOTTOM, lambda a: a.keys - a.queries, True),
+    _moved("causal-off-by-one", "one key more on the right", lambda a, m: m | _before(a, m), "causal", "rule", law=3),
+    _causal(
+        "causal-hides-own-key",
+        "a causal mask that hides each row's own key",
+        BOUND,
+        MOVE,
+        masks_changed(lambda arguments, mask: mask & (key < query), "causal", "rule"),
+        checks=("mask",),
+    ),
+    _causal(
+        "causal-transposed",
+        "a causal mask in which a row attends to later keys instead of earlier ones",
+        "triu is used instead of tril, or what triu marks is kept instead of masked",
+        "let row i attend to key j if j ≤ i",
+        masks_changed(lambda arguments, mask: key >= query, "causal"),
+    ),
+    _causal(
+        "causal-inverted",
+        "a causal mask in which a row attends only to later keys",
+        "the causal mask is true where a pair is hidden, and the kernel reads true as 'may attend'",
+        "invert the causal mask",
+        masks_changed(lambda arguments, mask: ~mask, "causal"),
+    ),
+    _causal(
+        "causal-rows-reversed",
+        "a causal mask whose rows are in reverse order",
+        "positions of rows are counted from the last one",
+        "let row i have position start + i",
+        masks_changed(_reversed_rows, "causal"),
+    ),
+    *(
+        _causal(
+            f"causal-by-blocks-{size}",
+            f"a causal mask of whole blocks of {size}",
+            f"blocks of {size} rows and keys are compared, and the block on the diagonal is not masked",
+            "mask each pair of the blocks on the diagonal",
+            masks_changed(_by_blocks(size), "causal"),
+        )
+        for size in (16, 32, 64)
+    ),
+    _window(
+        "window-ignored",
+        "no window",
+        "the window is dropped",
+        "pass the window to the kernel",
+        without_masks("window"),
+    ),
+    _window(
+        "window-ignored-when-causal",
+        "no window in causal calls",
+        "the window is dropped if the call is causal",
+        "apply both: mask & window",
+        only_if(lambda arguments: "causal" in arguments.masks, without_masks("window")),
+    ),
+    _window(
+        "window-of-0-ignored",
+        "no window, because its size is 0",
+        "`if window:` is false for 0",
+        "write `if window is not None:`",
+        _without_a_window_of_0,
+    ),
+    _window(
+        "window-not-causal",
+        "a window that reaches as far after a row as before it",
+        "the window is compared with |query − key|",
+        "compare it with query − key, and mask later keys",
+        masks_changed(_both_sides, "window"),
+    ),
+    _window(
+        "window-inverted",
+        "the inverted window",
+        "the window is true where a pair is hidden, and the kernel reads true as 'may attend'",
+        "invert the window",
+        masks_changed(lambda arguments, mask: ~mask, "window"),
+    ),
+    _moved("window-longer-by-one", "one key more on the left", lambda a, m: m | _after(a, m), "window", "rule"),
+    _moved("window-shorter-by-one", "one key less on the left", lambda a, m: m & _before(a, m), "window", "rule"),
+    _moved("window-ends-later", "one key more on the right", lambda a, m: m | _before(a, m), "window"),
+    _moved("window-ends-earlier", "one key less on the right", lambda a, m: m & _after(a, m), "window", "rule"),
+    _moved("window-moved-right", "all moved one key to the right", _before, "window", "rule"),
+    _moved("window-moved-left", "all moved one key to the left", _after, "window", "rule"),
+    _window(
+        "window-in-chunks",
+        "chunks of keys in place of a window that moves with the row",
+        "rows attend within their own chunk, and the window is not counted from each row",
+        "let row i attend to key j if i − j is within the window",
+        masks_changed(_in_chunks, "window"),
+    ),
+    _padding(
+        "padding-ignored",
+        "padding that is not masked",
+        "the lengths are dropped",
+        "mask the keys from the length of each batch entry on",
+        without_masks("lengths"),
+    ),
+    _padding(
+        "padding-at-the-wrong-end",
+        "padding masked at the first keys instead of the last",
+        "padding on the right is read as padding on the left",
+        "mask the keys from the length of each batch entry on",
+        masks_changed(_from_the_end, "lengths"),
+    ),
+    _padding(
+        "padding-longer-by-one",
+        "one key of padding less than there is",
+        "key ≤ length instead of key < length",
+        "mask the keys from the length of each batch entry on",
+        masks_changed(lambda a, m: substituted(m, {key: key - 1}), "lengths"),
+    ),
+    _padding(
+        "padding-shorter-by-one",
+        "one key of padding more than there is",
+        "key < length − 1 instead of key < length",
+        "mask the keys from the length of each batch entry on",
+        masks_changed(lambda a, m: substituted(m, {key: key + 1}), "lengths"),
+    ),
+    Mistake(
+        "padding-of-first-batch-entry",
+        "the length of the first batch entry in every entry",
+        "the lengths are read at index 0",
+        "read the length of each batch entry",
+        masks_changed(of_first(batch), "lengths"),
+        law=11,
+    ),
+    _causal(
+        "diagonal-removed",
+        "no row that attends to its own position",
+        "the diagonal is masked",
+        "let each row attend to its own position",
+        restricted_to(lambda arguments: key != query),
+    ),
+    _dropped("first-key-dropped", "the first key dropped", lambda a: key > 0, "keys are counted from 1"),
+    _dropped("last-key-dropped", "the last key dropped", lambda a: key < a.keys - 1, "a loop ends one key too early"),
+    *(
+        _dropped(
+            f"last-block-dropped-{size}",
+            f"the keys after the last whole block of {size} dropped",
+            lambda a, size=size: key < a.keys // size * size if a.keys > size and a.keys % size else None,
+            f"a loop over blocks of {size} keys rounds their number down",
+        )
+        for size in (16, 32, 64, 128)
     ),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, refuse_all
 from .vocabulary import Vocabulary
 
 WHOLE = 10  # with at least this many documents, whole documents are held out
@@ -92,8 +92,7 @@ def read(places: Iterable[Path | str]) -> list[Document]:
             )
     if not reasons and not documents:
         reasons.append(Reason("no text", "no file", "one or more text files", "pass files, folders or patterns"))
-    if reasons:
-        raise Refused("train", reasons)
+    refuse_all("train", reasons)
     return list(documents.values())
 
 

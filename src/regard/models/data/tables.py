@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, refuse, refuse_all
 
 KINDS = (".csv", ".tsv", ".jsonl")
 TEXTS = ("text", "sentence", "review", "message", "content", "comment", "document", "question", "body", "title")
@@ -89,8 +89,7 @@ def read(path: Path, text: str | None = None, label: str | None = None, *, label
                     "fill in these rows, or remove them",
                 )
             )
-    if reasons:
-        raise Refused("classify", reasons)
+    refuse_all("classify", reasons)
     labels = [fields[chosen[1]].strip() for _, fields in rows] if chosen[1] is not None else None
     return Table(str(path), [fields[chosen[0]] for _, fields in rows], labels, [line for line, _ in rows], chosen)
 
@@ -249,18 +248,19 @@ def _choose(
     path: Path,
 ) -> tuple[str, str | None]:
     """The names of the text column and the label column."""
-    missing = [
-        Reason(
-            f"no such column for --{option}",
-            f"{name!r}; {path} has {', '.join(map(repr, names))}",
-            "one of these columns",
-            f"pass one of them with --{option}",
-        )
-        for option, name in (("text", text), ("label", label))
-        if name is not None and name not in names
-    ]
-    if missing:
-        raise Refused("classify", missing)
+    refuse_all(
+        "classify",
+        [
+            Reason(
+                f"no such column for --{option}",
+                f"{name!r}; {path} has {', '.join(map(repr, names))}",
+                "one of these columns",
+                f"pass one of them with --{option}",
+            )
+            for option, name in (("text", text), ("label", label))
+            if name is not None and name not in names
+        ],
+    )
     if text is not None and text == label:
         raise refuse(
             "classify",

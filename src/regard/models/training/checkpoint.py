@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, refuse, refuse_all
 from ...common.files import output as system
 from ...common.files.tensors import system_error
 from ..config import Config
@@ -246,19 +246,18 @@ def _restore(model: nn.Module, tensors: dict[str, torch.Tensor], path: Path, whe
         for name, tensor in own.items()
         if name in stored and stored[name].shape != tensor.shape
     ]
-    if wrong:
-        raise Refused(
-            where,
-            [
-                Reason(
-                    "the weights do not fit the configuration",
-                    f"{path}: {problem}",
-                    "the tensors of the configuration",
-                    "restore the original file, or use an earlier copy",
-                )
-                for problem in sorted(wrong)
-            ],
-        )
+    refuse_all(
+        where,
+        [
+            Reason(
+                "the weights do not fit the configuration",
+                f"{path}: {problem}",
+                "the tensors of the configuration",
+                "restore the original file, or use an earlier copy",
+            )
+            for problem in sorted(wrong)
+        ],
+    )
     for name, tensor in own.items():
         tensor.copy_(stored[name])
 

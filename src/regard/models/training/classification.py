@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, refuse, refuse_all
 from ..data.tables import Table
 from ..data.vocabulary import Vocabulary
 from ..encoder import ClassifierConfig, SequenceClassifier
@@ -230,20 +230,19 @@ def _numbers(table: Table, classes: Sequence[str]) -> list[int]:
     unknown = {
         label: line for label, line in reversed(list(zip(table.labels or [], table.lines))) if label not in indices
     }
-    if unknown:
-        known = ", ".join(classes[:12])
-        raise Refused(
-            "classify",
-            [
-                Reason(
-                    "unknown class",
-                    f"{label!r} in line {line} of {table.name}",
-                    f"a class of the training table: {known}",
-                    "add rows of this class to the training table, or remove them from this one",
-                )
-                for label, line in sorted(unknown.items())[:5]
-            ],
-        )
+    known = ", ".join(classes[:12])
+    refuse_all(
+        "classify",
+        [
+            Reason(
+                "unknown class",
+                f"{label!r} in line {line} of {table.name}",
+                f"a class of the training table: {known}",
+                "add rows of this class to the training table, or remove them from this one",
+            )
+            for label, line in sorted(unknown.items())[:5]
+        ],
+    )
     return [indices[label] for label in table.labels or []]
 
 

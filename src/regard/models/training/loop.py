@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, refuse, refuse_all
 from ..config import Config
 from ..data.vocabulary import Bytes, Pairs, Vocabulary
 from ..language_model import LanguageModel
@@ -94,8 +94,7 @@ class Recipe:
             reasons.append(
                 Reason("unknown precision", repr(self.precision), "'float32' or 'bfloat16'", "choose one of them")
             )
-        if reasons:
-            raise Refused("train", reasons)
+        refuse_all("train", reasons)
 
     def rate(self, step: int) -> float:
         """Computes the learning rate of a step.
@@ -314,13 +313,16 @@ class Settings:
     recipe: Recipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
-        reasons = [
-            Reason(f"unknown {name}", repr(getattr(self, name)), " or ".join(map(repr, known)), "choose one of them")
-            for name, known in self.choices.items()
-            if getattr(self, name) not in known
-        ]
-        if reasons:
-            raise Refused(self.where, reasons)
+        refuse_all(
+            self.where,
+            [
+                Reason(
+                    f"unknown {name}", repr(getattr(self, name)), " or ".join(map(repr, known)), "choose one of them"
+                )
+                for name, known in self.choices.items()
+                if getattr(self, name) not in known
+            ],
+        )
 
     def changed(self, wishes: Mapping[str, Any]) -> Self:
         """Returns a copy with other values; fields of the recipe are named directly."""

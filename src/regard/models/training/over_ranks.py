@@ -9,7 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import nn
 
-from ...common.errors import Reason, Refused
+from ...common.arrays import bytes_of
+from ...common.errors import Reason, refuse_all
 from ...language.checks.arguments import Arguments
 from ...parallel.context.attention import over
 from ...parallel.exchange import Transport, agreed, gather
@@ -197,8 +198,7 @@ class Ranks(Alone):
                     "use fewer ranks, or --divide batch",
                 )
             )
-        if reasons:
-            raise Refused("train", reasons)
+        refuse_all("train", reasons)
 
     def divide(self, model: LanguageModel, settings: Settings) -> None:
         if self.divided == "tokens":
@@ -250,5 +250,5 @@ def checksum(model: nn.Module) -> str:
     """A checksum of all weights."""
     found = 0
     for weight in model.parameters():
-        found = zlib.crc32(weight.detach().cpu().contiguous().view(torch.uint8).numpy(), found)
+        found = zlib.crc32(bytes_of(weight), found)
     return f"{found:08x}"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, refuse, refuse_all
 from ..data import batches
 from ..data.batches import Document, Windows, tokens_of
 from ..data.vocabulary import Vocabulary
@@ -278,18 +278,19 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
             "start a new run with another --out",
         )
     settings = TextSettings().changed(about["settings"])
-    reasons = [
-        Reason(
-            f"--{name.replace('_', '-')} cannot change when a run is resumed",
-            f"{value}, the run has {settings.flat()[name]}",
-            "the original settings of the run",
-            "omit the option, or start a new run with another --out",
-        )
-        for name, value in wishes.items()
-        if name not in FREE and value != settings.flat()[name]
-    ]
-    if reasons:
-        raise Refused("train", reasons)
+    refuse_all(
+        "train",
+        [
+            Reason(
+                f"--{name.replace('_', '-')} cannot change when a run is resumed",
+                f"{value}, the run has {settings.flat()[name]}",
+                "the original settings of the run",
+                "omit the option, or start a new run with another --out",
+            )
+            for name, value in wishes.items()
+            if name not in FREE and value != settings.flat()[name]
+        ],
+    )
     settings = settings.changed(wishes)
     check_device(settings.recipe.device, "train")
     if settings.recipe.steps <= about["done"]:
@@ -322,18 +323,19 @@ def _tokens(
     """The training tokens, the held-out tokens, and the number of bytes per held-out token."""
     parts = tokens_of(learn, vocabulary), tokens_of(held, vocabulary)
     names = "the training text", "the held-out tenth of the text"
-    reasons = [
-        Reason(
-            "too little text",
-            f"{name} has {len(part)} tokens",
-            f"more than the context of {settings.context} tokens",
-            "add text, or decrease --context",
-        )
-        for name, part in zip(names, parts)
-        if len(part) <= settings.context
-    ]
-    if reasons:
-        raise Refused("train", reasons)
+    refuse_all(
+        "train",
+        [
+            Reason(
+                "too little text",
+                f"{name} has {len(part)} tokens",
+                f"more than the context of {settings.context} tokens",
+                "add text, or decrease --context",
+            )
+            for name, part in zip(names, parts)
+            if len(part) <= settings.context
+        ],
+    )
     return *parts, sum(len(document.text.encode()) for document in held) / len(parts[1])
 
 

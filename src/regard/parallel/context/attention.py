@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from ...common.arrays import device_of, elsewhere, like
 from ...common.compiled import outside_programs
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, refuse, refuse_all
 from ...common.public import ArrayLike, ArrayT
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
@@ -227,7 +227,7 @@ def over_heads(
     sinks = arguments.sinks
     if sinks is not None:
         if getattr(sinks, "requires_grad", False):
-            from ..tensors import Ranks, entered
+            from ..head_parallel import Ranks, entered
 
             sinks = entered(sinks, Ranks(others), "sinks")
         sinks = sinks[own.start : own.stop]
@@ -267,8 +267,7 @@ def over(
     """
 
     def prepare() -> tuple[Prepared, dict[str, str]]:
-        if reasons:
-            raise Refused(WHERE, reasons)
+        refuse_all(WHERE, reasons)
         return prepared(WHERE, transport, place, tensors, arguments, stripe=stripe, learns=learns)
 
     found = agreed(transport, WHERE, prepare)

@@ -6,6 +6,7 @@ holds, and keeps keys and values of the length of the whole sequence. Results ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ...api.attention import attention_with_lse
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, refuse_all
 from ...language.checks.arguments import Arguments
 from ...language.problem import Problem
 from ..exchange import linear
@@ -40,7 +41,7 @@ def checked(
     shapes = [(*each.shape[:-2], tokens, each.shape[-1]) for each in tensors]
     q, k, v = (np.broadcast_to(np.zeros((), np.float32), shape) for shape in shapes)
     whole: Problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=True, device=device)
-    _check(where, whole, arguments)
+    refuse_all(where, _problems(where, whole, arguments))
     owner, ranks = place.owner.astype(np.int64), range(place.ranks)
     offsets, pages = routes(Work.over(whole), owner, owner, place.ranks)
 
@@ -55,30 +56,23 @@ def checked(
     return prepared, terms | {"the score": f"{whole.score}", "the dtype": f"{tensors[0].dtype}", "the rest": f"{whole}"}
 
 
-def _check(where: str, whole: Problem, arguments: Arguments) -> None:
-    """Refuses what would be wrong in silence: sums over ranks that nothing here makes, and numbers of other heads."""
-    reasons = []
+def _problems(where: str, whole: Problem, arguments: Arguments) -> Iterator[Reason]:
+    """What would be wrong in silence: sums over ranks that nothing here makes, and numbers of other heads."""
     tables = () if whole.score is None else whole.score.tables
     if any(getattr(each, "requires_grad", False) for each in (arguments.sinks, *(table.source for table in tables))):
-        reasons.append(
-            Reason(
-                "only the CPU sums gradients of tables and sinks over ranks",
-                "a table or sinks that require gradients, and tensors on a GPU",
-                "tables and sinks without gradients",
-                "pass tensor.detach()",
-            )
+        yield Reason(
+            "only the CPU sums gradients of tables and sinks over ranks",
+            "a table or sinks that require gradients, and tensors on a GPU",
+            "tables and sinks without gradients",
+            "pass tensor.detach()",
         )
     if whole.dropout is not None and any(whole.starts):
-        reasons.append(
-            Reason(
-                "only the CPU counts dropout from batch_start and head_start over ranks",
-                f"dropout={arguments.dropout}, {whole.starts}",
-                "dropout without them",
-                "omit dropout, or batch_start and head_start",
-            )
+        yield Reason(
+            "only the CPU counts dropout from batch_start and head_start over ranks",
+            f"dropout={arguments.dropout}, {whole.starts}",
+            "dropout without them",
+            "omit dropout, or batch_start and head_start",
         )
-    if reasons:
-        raise Refused(where, reasons)
 
 
 def attend(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...common.arrays import read_array
 from ...common.call_hooks import torch_if_imported
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, refuse, refuse_all
 from ...engines import dispatch
 from ...language.checks.arguments import Arguments
 from ...language.checks.arrays import four_axes
@@ -182,18 +182,19 @@ def check_place(where: str, transport: Transport, place: Any) -> None:
 
 def check_tokens(where: str, arrays: Sequence[Any], tokens: int, named: str) -> None:
     """Refuses arrays without this number of tokens; named: which ones these are."""
-    reasons = [
-        Reason(
-            f"{name} does not have the tokens of this rank",
-            f"{name} {list(array.shape)}",
-            f"(…, heads, {tokens}, depth): {named}, in this order",
-            f"{name} = place.shard({name}, axis=-2, …) of the whole sequence",
-        )
-        for name, array in zip("qkv", arrays, strict=False)
-        if len(array.shape) < 3 or array.shape[-2] != tokens
-    ]
-    if reasons:
-        raise Refused(where, reasons)
+    refuse_all(
+        where,
+        [
+            Reason(
+                f"{name} does not have the tokens of this rank",
+                f"{name} {list(array.shape)}",
+                f"(…, heads, {tokens}, depth): {named}, in this order",
+                f"{name} = place.shard({name}, axis=-2, …) of the whole sequence",
+            )
+            for name, array in zip("qkv", arrays, strict=False)
+            if len(array.shape) < 3 or array.shape[-2] != tokens
+        ],
+    )
 
 
 def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
@@ -220,8 +221,7 @@ def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
                     f"{name}.redistribute(mesh, [Shard({name}.ndim - 2)])",
                 )
             )
-    if reasons:
-        raise Refused(where, reasons)
+    refuse_all(where, reasons)
     return True
 
 

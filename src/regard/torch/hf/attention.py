@@ -319,10 +319,10 @@ def _like_an_earlier_one(query, key, value, mask, bias, *, engine: Engine, scali
 
 
 def _small(mask: LazyMask, query, key, value) -> Any:
-    """The rule of a mask by transformers; in a small call of several rows its booleans, because each batch has other
-    padding, and such calls are not planned for it.
+    """The rule of a mask by transformers; in a small call its booleans, because each batch has other padding, and such
+    calls are not planned for it.
     """
-    if mask.rule.tables and query.shape[2] > 1 and query.is_cpu and is_small(query, key, value):
+    if mask.rule.tables and query.is_cpu and is_small(query, key, value):
         return mask.dense
     return mask.rule
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ...common.errors import Reason, Refused, refuse
+from ...engines.plan import STEP
 from ...language import expr
 from ...language.analysis import bounds, evaluate
 from ...language.callables import as_mask
@@ -225,7 +226,7 @@ def lazy_mask(
     start = int(q_offset) - first
     rule = EVERYTHING if mask_function is None else simplified(_traced(mask_function, first, start), shape, start)
     if attention_mask is not None:
-        padding = _padding(attention_mask, first, first + shape[3])
+        padding = _padding(attention_mask, first, first + shape[3], step=shape[2] == 1)
         rule = padding if rule is EVERYTHING else rule if padding is EVERYTHING else rule & padding
     return LazyMask(rule, shape, start, device, first)
 
@@ -255,8 +256,10 @@ def _shifted(mask_function, first: int) -> Expr:
     return rule
 
 
-def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
-    """`padding[batch, key]` over the keys from first to last; keys beyond the tensor are padding."""
+def _padding(mask: torch.Tensor, first: int, last: int, *, step: bool) -> Expr:
+    """`padding[batch, key]` over the keys from first to last; keys beyond the tensor are padding. step: the table goes
+    on with the keys of later steps, so that these have the same rule, and its plan.
+    """
     if mask.ndim != 2:
         raise refuse(
             "regard mask",
@@ -272,6 +275,9 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
     real = (torch.nn.functional.pad(real, (0, missing)) if missing > 0 else real).numpy()
     if not real.size:
         return EVERYTHING
+    if step:
+        steps = STEP - 1 + -(real.shape[1] + STEP - 1) % STEP
+        real = np.pad(real, ((0, 0), (0, steps)), constant_values=True)
     if real.shape[0] == 1:
         return frozen_table(real[0], "padding")[expr.key]
     return frozen_table(real, "padding")[expr.batch, expr.key]

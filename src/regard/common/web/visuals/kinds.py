@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import Reason, Refused
+from ...errors import Reason, refuse_all
 
 LARGEST = 100_000  # numbers of one visual: more make a page slow
 
@@ -186,8 +186,7 @@ def given(kind: str, names: Mapping[str, Any]) -> dict[str, Any]:
     if count > LARGEST:
         expected = f"at most {LARGEST:,}"
         reasons.append(Reason("too many numbers", f"{count:,}", expected, "show a part of them"))
-    if reasons:
-        raise Refused("visual", reasons)
+    refuse_all("visual", reasons)
     return found
 
 

@@ -224,30 +224,34 @@ class Attend(Reader):
         names = "q", "k", "v", "out", "lse", "top", "total", "lost"
         for name, address in zip(names, (*arrays, *rows, lost), strict=True):
             self.put_word(address, block, FIXED.index(name))
-        table = self.part(entry, "score")  # the slot of its address, then of its sizes and strides by axis
-        for number, slot in ((3, table), (4, self.part(entry, "mask"))):
+        for number, name in ((3, "score"), (4, "mask")):
+            slot = self.part(entry, name)
             with self.when(self.icmp_signed("!=", slot, 0)):
                 self.put_word(self.word(self.data, number), block, slot)
         with self.when(self._marked(self.grows)):
-            self._fill_growth(entry, block, table)
+            self._fill_growth(entry, block)
         counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)
         self.external("memcpy", PTR, counters, fresh, self.part(entry, "size"))
 
-    def _fill_growth(self, entry, block, table) -> None:
+    def _fill_growth(self, entry, block) -> None:
         """The number of keys, and the strides that depend on it."""
         keys, *strides = (self.word(self.growth, number) for number in range(len(GROWTH)))
         self.put_word(keys, block, FIXED.index("K"))
         with self.loop(0, self.part(entry, "tiles")) as tile:
             run = self.at(self.part(entry, "runs", PTR), tile.index, 12)
             self.put(self.trunc(keys, I32), self.at(run, 4), 4)
-        size, of_score = self.part(entry, "bytes"), self.part(entry, "score_bytes")
         for name, stride in zip(GROWTH[1:5], strides[:4], strict=True):
-            self.put_word(self.mul(stride, size), block, FIXED.index(name))
-        with self.when(self.icmp_signed("!=", table, 0)):
-            axes = self.at(block, self.add(table, 1), 8)
-            self.put(keys, self.at(axes, 8 * 2 * 3), 8)
-            for axis, stride in enumerate(strides[4:]):
-                self.put_word(self.mul(stride, of_score), axes, 2 * axis + 1)
+            self.put_word(self.mul(stride, self.part(entry, "bytes")), block, FIXED.index(name))
+        for name, of_axes, size in (
+            ("score", strides[4:7], self.part(entry, "score_bytes")),
+            ("mask", strides[7:], self.index(1)),
+        ):
+            slot = self.part(entry, name)  # of its address, then of its sizes and strides by axis
+            with self.when(self.icmp_signed("!=", slot, 0)):
+                axes = self.at(block, self.add(slot, 1), 8)
+                self.put(keys, self.at(axes, 8 * 2 * 3), 8)
+                for axis, stride in enumerate(of_axes):
+                    self.put_word(self.mul(stride, size), axes, 2 * axis + 1)
 
     def run_alone(self, entry) -> None:
         """Runs the kernel in this thread, with Python's lock: it takes microseconds."""

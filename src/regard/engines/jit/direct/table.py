@@ -214,7 +214,6 @@ class Table:
         rules, score = list(call[3:]), call[3 + SCORE] if kind.read[SCORE] else None
         with self.lock:
             values, held = self._entry(kind)
-            values |= zip(kind.arrays(("mask", "score")), kind.tables, strict=True)
             for place in (MASK, SCORE):
                 if kind.read[place]:
                     rules[place] = None  # not kept alive
@@ -237,7 +236,6 @@ class Table:
         runs, (_, _, (workspace, *_)) = kind.recipe.plan.runs.copy(), held
         workspace.block[FIXED.index("runs")] = address(runs)
         values |= {"kind": 0, "runs": address(runs), "tiles": len(runs), "bytes": size, "score_bytes": score_size}
-        values["score"] = kind.tables[0] if kind.tables else 0
         return values, (held, runs)
 
     def remember_backward(self, kind, layouts: bytes, recipe, places: tuple, tensors: tuple) -> None:
@@ -246,7 +244,7 @@ class Table:
             return
         workspace = recipe.workspace()
         start = address(workspace.room)
-        shapes = [tuple(tensor.shape) for tensor in tensors[:3]]
+        shapes = [tuple(tensor.shape) for tensor in kind.swapped(tensors[:3])]
         sums = tensors[4]
         values = {
             "kind": id(kind),
@@ -282,6 +280,7 @@ class Table:
         """The words of a call, and the owners of what they point to."""
         recipe, real = kind.recipe, self.library.dtype(kind.real.name)
         values = {"kind": id(kind), "shape": id(kind.out), "sums_shape": id(kind.sums), "real": id(real)}
+        values |= zip(kind.arrays(("mask", "score")), kind.tables, strict=True)
         values["narrow"] = int(kind.narrow)
         if recipe.slow or recipe.once:
             launch = functools.partial(_launch, kind)

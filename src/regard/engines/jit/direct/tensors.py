@@ -44,10 +44,17 @@ KEY = OTHERS + 1 + READ * LAYOUT  # words: an argument by its address, a float b
 MASK, SCORE = 0, 1  # of the arguments after the tensors
 IS_TENSOR = 1  # in its word; no object has this address
 
-# Decoding: calls of up to FEW rows, without a mask, that differ in the number of keys only. Those with the same number
-# of keys in units of STEP share an entry. GROWTH: what it leaves out of its key.
+# Decoding: calls of up to FEW rows, or of one row with a mask or a score that is a tensor, that differ in the number of
+# keys only. Those with the same number of keys in units of STEP share an entry. GROWTH: what it leaves out of its key.
 FEW, STEP = 16, 64
-GROWTH = "keys", "k_batch", "k_head", "v_batch", "v_head", "score_batch", "score_head", "score_row"
+GROWTH = (
+    "keys",
+    "k_batch",
+    "k_head",
+    "v_batch",
+    "v_head",
+    *(f"{name}_{axis}" for name in ("score", "mask") for axis in ("batch", "head", "row")),
+)
 
 # Words of the table, of an entry after its key, and of a condition.
 TABLE = (
@@ -146,28 +153,31 @@ class Reader(Code):
         """Takes what the next token changes out of the key, and keeps it in `growth`, if the call may be a step of
         decoding; `grows` is then 1.
         """
-        q, k, v, score = (functools.partial(self._in_layout, number) for number in range(4))
+        q, k, v, score, mask = (functools.partial(self._in_layout, number) for number in range(READ))
         keys = self.get(k("shape", 2), I64, 8)
-        alone = self.icmp_signed("==", self.word(self.key, SCORE), self.ptrtoint(self.known("none"), I64))
-        row = [self.same_word(score("axes"), 4), self.same_word(score("shape", 2), 1), self.same_word(q("shape", 2), 1)]
-        row.append(self.icmp_signed("==", self.get(score("shape", 3), I64, 8), keys))
-        one_row = functools.reduce(self.and_, row, self.same_word(self.at(self.key, 8 * SCORE), IS_TENSOR))
-        fits = [self.same_word(each("axes"), 4) for each in (q, k, v)]
-        fits.append(self.icmp_signed("==", self.word(self.key, MASK), self.ptrtoint(self.known("none"), I64)))
+        fits, rows = [self.same_word(each("axes"), 4) for each in (q, k, v)], []
+        for rule, place in ((score, SCORE), (mask, MASK)):
+            alone = self.icmp_signed("==", self.word(self.key, place), self.ptrtoint(self.known("none"), I64))
+            row = [self.same_word(rule("axes"), 4), self.same_word(rule("shape", 2), 1)]
+            row += [self.same_word(q("shape", 2), 1), self.icmp_signed("==", self.get(rule("shape", 3), I64, 8), keys)]
+            rows.append(functools.reduce(self.and_, row, self.same_word(self.at(self.key, 8 * place), IS_TENSOR)))
+            fits.append(self.or_(alone, rows[-1]))
         fits.append(self.icmp_signed("<=", self.get(q("shape", 2), I64, 8), FEW))
         fits.append(self.icmp_signed("==", self.get(v("shape", 2), I64, 8), keys))
         fits.append(self.icmp_signed(">", keys, 1))  # a score of one key is one number for all keys
         self.put(0, self.grows, 8)
-        with self.when(functools.reduce(self.and_, fits, self.or_(alone, one_row))):
+        with self.when(functools.reduce(self.and_, fits)):
             self.put(1, self.grows, 8)
             self.put(keys, self.growth, 8)
             rounded = self.mul(self.sdiv(self.add(keys, STEP - 1), STEP), STEP)
             for place in (k("shape", 2), v("shape", 2)):
                 self.put(rounded, place, 8)
-            with self.when(one_row):
-                self.put(rounded, score("shape", 3), 8)
+            for rule, row in zip((score, mask), rows, strict=True):
+                with self.when(row):
+                    self.put(rounded, rule("shape", 3), 8)
             strides = [each("strides", axis) for each in (k, v) for axis in range(2)]
-            for number, place in enumerate(strides + [score("strides", axis) for axis in range(3)]):
+            strides += [rule("strides", axis) for rule in (score, mask) for axis in range(3)]
+            for number, place in enumerate(strides):
                 self.put_word(self.get(place, I64, 8), self.growth, 1 + number)
                 self.put(0, place, 8)
 
