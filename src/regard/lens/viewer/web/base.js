@@ -97,27 +97,14 @@ const element = (tag, text, properties, ...children) => make(tag, properties, ..
 /** A button whose text is a sign; name: what it does. */
 const tool = (text, name, act, properties = {}) => button(text, act, { title: name, ariaLabel: name, ...properties });
 
-/** Buttons of which one is chosen, as radio buttons: `options` by value. */
+/** Radio buttons, whose titles `options` has by value. */
 class Choice {
   constructor(id, label, options, act) {
-    this.buttons = Object.entries(options).map(([value, title]) => button(title, () => act(value), { value, id: `${id}-${value}`, role: "radio", ariaChecked: "false" }));
-    this.node = element("span", undefined, { id, className: "choice", role: "radiogroup", ariaLabel: label }, ...this.buttons);
-    this.node.addEventListener("keydown", (event) => {
-      const by = stepOf(event, { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 });
-      if (by === undefined) return;
-      event.stopPropagation();
-      const next = this.buttons[round(this.buttons.indexOf(document.activeElement) + by, this.buttons.length)];
-      next.focus();
-      act(next.value);
-    });
+    this.inputs = Object.keys(options).map((value) => element("input", undefined, { type: "radio", name: id, value, onchange: () => act(value) }));
+    this.node = element("span", undefined, { id, className: "choice", role: "radiogroup", ariaLabel: label }, ...this.inputs.map((input) => element("label", options[input.value], {}, input)));
   }
 
-  show(value) {
-    for (const each of this.buttons) {
-      each.ariaChecked = String(each.value === String(value));
-      each.tabIndex = each.value === String(value) ? 0 : -1;
-    }
-  }
+  show(value) { for (const input of this.inputs) input.checked = input.value === String(value); }
 }
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }; // rows and columns

@@ -108,41 +108,26 @@ function bitmapOf(rows, columns, pixels) {
 }
 
 /** The current coloring. rows: whether colors depend on the row, which needs `tracks`. */
-function lookNow(n, tracks) {
-  const hide = hiding(n);
-  return { name: `${state.scale}|${theme()}|${hide}`, scale: state.scale, hide, rows: Boolean(SCALES[state.scale].perRow) || hide, tracks };
-}
+const lookNow = (tracks) => ({ name: `${state.scale}|${theme()}`, scale: state.scale, rows: Boolean(SCALES[state.scale].perRow), tracks });
 
-/** Whether special tokens are left out of the keys of run n. */
-const hiding = (n) => state.hideSpecial && anySpecial(runs[n].axes[runs[n].calls[state.call].keys], 0, Infinity);
-
-/** The figures that the colors and numbers of row i depend on; undefined until they are loaded. */
-function rowNow(n, i, high = 1, tracks = tracksNow(n)) {
-  const look = lookNow(n, tracks);
-  if (!look.rows) return { attended: 1, factor: 1 };
-  return look.tracks && rowOf(look, runs[n].calls[state.call], i, high, 1);
-}
-
-/** The renormalized weight of a cell as text if special tokens are left out, otherwise "". */
-function leftWords(n, { i, j, high, wide, code, fine }, tracks = tracksNow(n)) {
-  if (!hiding(n)) return "";
-  if (anySpecial(runs[n].axes[runs[n].calls[state.call].keys], j, wide)) return " (left out)";
-  const row = rowNow(n, i, high, tracks);
-  return code < FIRST || !row ? "" : ` (${percent(weight(code, fine) * row.factor, fine === undefined ? 2 : 3)} without special tokens)`;
+/** How many keys row i may attend to, if its colors depend on it; undefined until its figures are loaded. */
+function attendedNow(i, tracks) {
+  if (!SCALES[state.scale].perRow) return 1;
+  return tracks?.attended[i];
 }
 
 const looks = new Memory(8);
 /** The palette of a look, and the 256 colors of its ramp as pixels. */
 function paletteOf(look) {
   return looks.get(look.name, () => ({
-    plain: palette(look.scale), solid: tintOf("--raised"),
+    plain: palette(look.scale),
     ramp: Uint32Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, look.scale))),
   }));
 }
 
 function colored(tile, place, fold, look) {
   const { coarse, rows, columns } = tile;
-  const { plain, ramp, solid } = paletteOf(look);
+  const { plain, ramp } = paletteOf(look);
   const pixels = new Uint32Array(rows * columns);
   if (!look.rows) {
     for (let at = 0; at < pixels.length; at++) pixels[at] = plain[coarse[at]];
@@ -150,37 +135,16 @@ function colored(tile, place, fold, look) {
   }
   const call = runs[place.n].calls[place.call];
   const [high, wide] = [2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
-  const keys = runs[place.n].axes[call.keys];
-  const hidden = look.hide ? Array.from({ length: columns }, (_, c) => anySpecial(keys, place.column * TILE * 2 ** place.level + c * wide, wide)) : null;
   const lookup = plain.slice();
-  let last = "";
+  let last = NaN;
   for (let r = 0; r < rows; r++) {
-    const row = rowOf(look, call, place.row * TILE * 2 ** place.level + r * high, high, place.level && place.pool === "share" ? Math.min(wide, call.K) : 1);
-    const name = `${row.attended} ${row.factor}`;
-    if (name !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code] * row.factor, look.scale, row.attended)];
-    last = name;
-    for (let c = 0; c < columns; c++) pixels[r * columns + c] = hidden?.[c] ? solid : lookup[coarse[r * columns + c]];
+    const i = place.row * TILE * 2 ** place.level + r * high;
+    const several = look.tracks.attended.subarray(i, i + high); // rows of the matrix in this row of cells
+    const summed = place.level && place.pool === "share" ? Math.min(wide, call.K) : 1; // keys of a cell
+    const attended = several.reduce((sum, count) => sum + count, 0) / several.length / summed;
+    if (attended !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code], look.scale, attended)];
+    last = attended;
+    for (let c = 0; c < columns; c++) pixels[r * columns + c] = lookup[coarse[r * columns + c]];
   }
   return pixels;
-}
-
-/** The figures that the color of a row of cells depends on: the mean of its rows; `wide`: keys summed per cell. */
-function rowOf({ tracks, hide }, call, i, high, wide) {
-  const rows = Array.from({ length: Math.min(call.Q, i + high) - i }, (_, at) => i + at);
-  const attended = rows.reduce((sum, at) => sum + tracks.attended[at], 0);
-  return { attended: attended / rows.length / wide, factor: hide ? renormalization(tracks, rows) : 1 };
-}
-
-/** The factor of the weights of these rows if special tokens are left out: 1 / mean of Σ p over the other keys. */
-function renormalization({ ordinary }, rows) {
-  const sum = rows.reduce((total, i) => total + (ordinary[i] || 0), 0);
-  return sum > 0 ? rows.length / sum : 1;
-}
-
-const countsOfSpecial = once(({ special }) => cumulative(special));
-/** Whether any of these keys is a special token. */
-function anySpecial(of, from, count) {
-  const sums = countsOfSpecial(of);
-  const stop = Math.min(sums.length - 1, from + count);
-  return sums[stop] > sums[Math.min(from, stop)];
 }
