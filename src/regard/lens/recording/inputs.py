@@ -85,7 +85,7 @@ def _with_image(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
     rows = max(1, round(math.sqrt(len(places) / count * height / width)))
     columns = len(places) // (rows * count)
     parts = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    if rows * columns * count != len(places) or len(parts) not in (1, count):
+    if rows * columns * count != len(places) or count % len(parts) or len({len(part) for part in parts}) > 1:
         return axis
     seen = png(_colors(np.moveaxis(tiles, 1, -1).reshape(-1, width, 3), opened.tokenizer))
     special = [marked and i not in places for i, marked in enumerate(axis.special)]

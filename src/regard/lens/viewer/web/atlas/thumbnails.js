@@ -1,7 +1,7 @@
 // What the buttons of the overview of heads show: a thumbnail, or a figure on its color; thumbnails only of visible calls.
 
 const thumbnails = {
-  strips: new Memory(200), // the thumbnails of all heads of a call, side by side
+  drawn: new Memory(200), // the thumbnails of all heads of a call
   round: 0, // of painting; data that arrives for an earlier round is dropped
   done: new Set(), // calls whose thumbnails are drawn in this round
 
@@ -29,7 +29,7 @@ const thumbnails = {
   async drawCall(call, round) {
     this.done.add(call);
     const { run, scale } = state;
-    const { strip, columns, rows, wrong } = await this.strips.get(`${run} ${call} ${scale} ${theme()}`, () => this.strip(run, call, scale));
+    const { bitmaps, columns, rows, wrong } = await this.drawn.get(`${run} ${call} ${scale} ${theme()}`, () => this.draw(run, call, scale));
     if (round !== this.round) return;
     atlas.rows[call].buttons.forEach((button, head) => {
       const canvas = button.querySelector("canvas") ?? element("canvas");
@@ -37,36 +37,21 @@ const thumbnails = {
       button.replaceChildren(canvas, ...this.badge(call, head, wrong[head]));
       button.classList.toggle("hatch", atlas.size >= 20); // behind masked cells
       canvas.classList.toggle("smooth", columns > atlas.size || rows > atlas.size);
-      canvas.getContext("2d").drawImage(strip, head * columns, 0, columns, rows, 0, 0, columns, rows);
+      Object.assign(canvas.getContext("2d"), { imageSmoothingEnabled: false }).drawImage(bitmaps[head], 0, 0, columns, rows, 0, 0, columns, rows);
     });
   },
 
   /** The thumbnails of a call in the colors of the scale; scales relative to a row use the rows of the thumbnail. */
-  async strip(run, call, scale) {
+  async draw(run, call, scale) {
     const of = valuedThumbnails(run, call), { codes, rows, columns } = await sourceOf(of).overview(of, call);
-    const { heads } = runs[run].calls[call];
-    const strip = new OffscreenCanvas(heads * columns, rows);
-    const image = new ImageData(heads * columns, rows);
-    const pixels = new Uint32Array(image.data.buffer);
-    const palettes = new Map(), wrong = new Uint8Array(heads);
-    const colored = (line) => {
-      const attended = SCALES[scale].perRow ? line.reduce((count, code) => count + (code !== MASKED), 0) : 1;
-      if (!palettes.has(attended)) palettes.set(attended, palette(scale, attended));
-      return palettes.get(attended);
-    };
-    for (let head = 0; head < heads; head++) {
-      for (let row = 0; row < rows; row++) {
-        const line = codes.subarray((head * rows + row) * columns, (head * rows + row + 1) * columns);
-        const colors = colored(line);
-        for (let column = 0; column < columns; column++) {
-          const code = line[column];
-          pixels[(row * heads + head) * columns + column] = colors[code];
-          if (INVALID.has(code)) wrong[head] = Math.max(wrong[head], code);
-        }
-      }
+    const size = rows * columns, wrong = [], bitmaps = [];
+    for (let head = 0; head < runs[run].calls[call].heads; head++) {
+      const own = codes.subarray(head * size, (head + 1) * size);
+      const attended = (row) => own.subarray(row * columns, (row + 1) * columns).reduce((count, code) => count + (code !== MASKED), 0);
+      bitmaps.push(bitmapOf(rows, columns, pixelsOf(own, columns, scale, attended)));
+      wrong.push([LEAK, OUT, NAN].find((code) => own.includes(code)));
     }
-    strip.getContext("2d").putImageData(image, 0, 0);
-    return { strip, rows, columns, wrong };
+    return { bitmaps, rows, columns, wrong };
   },
 
   /** The color of a figure, and its value, which is shown if the cell is large enough. */

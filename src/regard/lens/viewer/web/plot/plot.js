@@ -296,10 +296,10 @@ const painterOf = (of, shows) => ({
   get n() { return of().n; },
   colored: () => ({ ...of(), n: valuedRun(of().n, of()) }),
   tracks() { return tracksNow(this.colored().n, of()); },
-  figures(beside) { return [...(beside ? [of()] : []), ...(lookNow().rows ? [this.colored()] : [])]; }, // that have to be loaded
+  figures(beside) { return [...(beside ? [of()] : []), ...(SCALES[state.scale].perRow ? [this.colored()] : [])]; }, // that have to be loaded
   needs(place) { return [{ ...place, ...of() }, ...(this.colored().n === this.n ? [] : [{ ...place, ...this.colored() }])]; },
   codes: (place, fold) => tiles.at({ ...place, ...of() }, fold),
   numbers(place, fold) { return tiles.at({ ...place, ...this.colored() }, fold); },
-  bitmap(place, fold) { return tiles.bitmap({ ...place, ...this.colored() }, fold, lookNow(this.tracks())); },
+  bitmap(place, fold) { return tiles.bitmap({ ...place, ...this.colored() }, fold, this.tracks()); },
 });
 const headNow = () => ({ call: state.call, head: state.head });

@@ -62,14 +62,19 @@ const tiles = {
     return this.bitmaps.get(name) ?? this.bitmaps.set(name, folded(tile, place, fold));
   },
 
-  /** The same as a colored bitmap, one pixel per cell; undefined until the codes and the figures of its rows are loaded. */
-  bitmap(place, fold, look) {
-    const name = `${tileName(place)}|${fold}|${look.name}`;
+  /** The same as a colored bitmap, one pixel per cell; undefined until the codes are loaded, and the figures of its rows if colors depend on them. */
+  bitmap(place, fold, tracks) {
+    const name = `${tileName(place)}|${fold}|${state.scale}|${theme()}`;
     const found = this.bitmaps.get(name);
     if (found) return found;
-    const tile = this.at(place, fold);
-    if (!tile || (look.rows && !look.tracks)) return undefined;
-    return this.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, colored(tile, place, fold, look)));
+    const tile = this.at(place, fold), [high, wide] = fold.map((more) => 2 ** (place.level + more));
+    if (!tile || (SCALES[state.scale].perRow && !tracks)) return undefined;
+    const summed = place.level && place.pool === "share" ? Math.min(wide, runs[place.n].calls[place.call].K) : 1; // keys of a cell
+    const attended = (r) => {
+      const i = place.row * TILE * 2 ** place.level + r * high, rows = tracks.attended.subarray(i, i + high); // of the matrix
+      return rows.reduce((sum, count) => sum + count, 0) / rows.length / summed;
+    };
+    return this.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, pixelsOf(tile.coarse, tile.columns, state.scale, attended)));
   },
 };
 
@@ -107,44 +112,20 @@ function bitmapOf(rows, columns, pixels) {
   return canvas.transferToImageBitmap();
 }
 
-/** The current coloring. rows: whether colors depend on the row, which needs `tracks`. */
-const lookNow = (tracks) => ({ name: `${state.scale}|${theme()}`, scale: state.scale, rows: Boolean(SCALES[state.scale].perRow), tracks });
-
 /** How many keys row i may attend to, if its colors depend on it; undefined until its figures are loaded. */
 function attendedNow(i, tracks) {
   if (!SCALES[state.scale].perRow) return 1;
   return tracks?.attended[i];
 }
 
-const looks = new Memory(8);
-/** The palette of a look, and the 256 colors of its ramp as pixels. */
-function paletteOf(look) {
-  return looks.get(look.name, () => ({
-    plain: palette(look.scale),
-    ramp: Uint32Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, look.scale))),
-  }));
-}
-
-function colored(tile, place, fold, look) {
-  const { coarse, rows, columns } = tile;
-  const { plain, ramp } = paletteOf(look);
-  const pixels = new Uint32Array(rows * columns);
-  if (!look.rows) {
-    for (let at = 0; at < pixels.length; at++) pixels[at] = plain[coarse[at]];
-    return pixels;
-  }
-  const call = runs[place.n].calls[place.call];
-  const [high, wide] = [2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
-  const lookup = plain.slice();
-  let last = NaN;
-  for (let r = 0; r < rows; r++) {
-    const i = place.row * TILE * 2 ** place.level + r * high;
-    const several = look.tracks.attended.subarray(i, i + high); // rows of the matrix in this row of cells
-    const summed = place.level && place.pool === "share" ? Math.min(wide, call.K) : 1; // keys of a cell
-    const attended = several.reduce((sum, count) => sum + count, 0) / several.length / summed;
-    if (attended !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code], look.scale, attended)];
-    last = attended;
-    for (let c = 0; c < columns; c++) pixels[r * columns + c] = lookup[coarse[r * columns + c]];
+/** The pixels of rows of codes in the colors of a scale. attended(row): how many keys it may attend to, for scales relative to that. */
+function pixelsOf(coarse, columns, scale, attended) {
+  const pixels = new Uint32Array(coarse.length), palettes = new Map();
+  for (let row = 0, at = 0; at < coarse.length; row++) {
+    const count = SCALES[scale].perRow ? attended(row) : 1;
+    if (!palettes.has(count)) palettes.set(count, palette(scale, count));
+    const tints = palettes.get(count);
+    for (const end = at + columns; at < end; at++) pixels[at] = tints[coarse[at]];
   }
   return pixels;
 }

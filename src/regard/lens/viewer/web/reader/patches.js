@@ -5,11 +5,11 @@ const patches = {
 
   build(box, pick) {
     this.chips = element("div", null, { className: "chips" });
-    this.picture = element("canvas", null, { ariaHidden: "true" });
+    this.canvas = element("canvas", null, { ariaHidden: "true" });
     this.grid = element("div", null, { id: "patches-grid", tabIndex: 0, role: "listbox", ariaLabel: "The image in patches, colored by the weights", ariaMultiSelectable: "true" });
     this.slider = element("input", null, { type: "range", min: 0, max: 100, value: this.strength, id: "patches-strength" });
     this.label = element("label", "image ", {}, this.slider, " weights");
-    this.box = element("div", null, { className: "picture" }, this.picture, this.grid);
+    this.box = element("div", null, { className: "image-box" }, this.canvas, this.grid);
     box.append(this.chips, this.box, this.label);
     this.slider.addEventListener("input", () => {
       this.strength = Number(this.slider.value);
@@ -75,15 +75,15 @@ const patches = {
     const ratio = this.image && tiles === 1 ? this.image.naturalHeight / this.image.naturalWidth : high / wide;
     Object.assign(this.box.style, { aspectRatio: `${1 / ratio}`, maxWidth: `${70 / ratio}vh` });
     Object.assign(this.grid.style, { gridTemplate: `repeat(${high}, 1fr) / repeat(${wide}, 1fr)` });
-    this.label.hidden = this.picture.hidden = !this.image;
+    this.label.hidden = this.canvas.hidden = !this.image;
   },
 
   paint() {
     const { line, image } = this, { tiles, across } = this.tiled();
     if (image) {
       const [width, height] = [image.naturalWidth, image.naturalHeight / tiles];
-      Object.assign(this.picture, { width: width * across, height: height * Math.ceil(tiles / across) });
-      const context = this.picture.getContext("2d");
+      Object.assign(this.canvas, { width: width * across, height: height * Math.ceil(tiles / across) });
+      const context = this.canvas.getContext("2d");
       for (let tile = 0; tile < tiles; tile++) context.drawImage(image, 0, tile * height, width, height, (tile % across) * width, Math.floor(tile / across) * height, width, height);
     }
     for (const chip of this.chips.children) reader.paint(chip, Number(chip.dataset.token));

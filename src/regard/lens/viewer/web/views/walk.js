@@ -11,9 +11,7 @@ const walk = {
   matrices: null, // of the layer, or why not
 
   build() {
-    this.keys = button("all keys", () => this.set({ every: !this.every }), { id: "walk-every" });
-    const copies = tool("copy numbers", "copy all numbers of this computation as JSON", () => this.copy(), { id: "walk-copy" });
-    this.tools = element("div", null, { className: "tools", hidden: true }, this.keys, copies);
+    this.keys = button("all keys", () => this.set({ every: !this.every }), { id: "walk-every", hidden: true });
     this.note = element("p", null, { className: "note", id: "walk-note" });
     this.legend = rampBox({ className: "ramp signed", hidden: true });
     this.list = element("ol", null, { id: "walk-steps", hidden: true });
@@ -27,7 +25,7 @@ const walk = {
       this.list.append(element("li", null, {}, step));
       return head;
     });
-    const box = folds.make("walk", "Step by step", this.tools, element("div", null, { className: "walk-top" }, this.note, this.legend), this.list);
+    const box = folds.make("walk", "Step by step", element("div", null, { className: "walk-top" }, this.note, this.keys, this.legend), this.list);
     $("walk").append(box);
     this.lazily = new Lazily(box, () => this.fetch()); // on a served page each row is a request to the server
   },
@@ -72,10 +70,6 @@ const walk = {
     if (this.numbers) this.show();
   },
 
-  copy() {
-    copy(JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value)), "The computation");
-  },
-
   /** Why the numbers are not available, and what to do. */
   why() {
     if (isMean(state.head)) return "The steps are those of one head: choose a head to see them.";
@@ -90,7 +84,7 @@ const walk = {
 
   show() {
     const w = this.numbers;
-    this.list.hidden = this.legend.hidden = this.tools.hidden = !w;
+    this.list.hidden = this.legend.hidden = this.keys.hidden = !w;
     if (!w) {
       this.note.textContent = this.why();
       return;
