@@ -31,7 +31,7 @@ def test_the_sentence_says_what_the_row_and_the_head_do(home):
     said = view.text("#sentence")
     found = re.fullmatch(
         rf"Layer 1, head 2: “word8” \(token 8\) puts ([\d.]+) % of its weight on {re.escape(name)}\W+"
-        r"other rows: ([\d.]+) %\)\. Over all rows, this head puts ([\d.]+) % of its weight on (.*?)\.(.*)",
+        r"other rows: ([\d.]+) %\)\. On average, this head puts ([\d.]+) % of its weight on (.*?)\.(.*)",
         said,
     )
     assert [float(part) / 100 for part in found.groups()[:2]] == pytest.approx([told, others], rel=0.06)

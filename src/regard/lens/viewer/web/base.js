@@ -69,9 +69,6 @@ function css(name) {
   if (!cssValues.has(key)) cssValues.set(key, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
   return cssValues.get(key);
 }
-let family = null;
-/** The font of the page, for text on canvases; cached for the same reason. */
-const fontFamily = () => (family ??= getComputedStyle(document.body).fontFamily);
 const step = (p, scale, attended) => Math.round(255 * Math.min(1, Math.max(0, SCALES[scale].place(p, attended))));
 const rgb = (at, scale) => RAMPS[`${SCALES[scale]?.diverging ? "diverging-" : ""}${theme()}`].subarray(3 * at, 3 * at + 3);
 const color = (at, scale) => `rgb(${rgb(at, scale).join(" ")})`;
@@ -144,17 +141,6 @@ function once(make) {
     if (!known.has(of)) known.set(of, make(of));
     return known.get(of);
   };
-}
-
-/** The largest number up to `most` for which something holds that also holds for all smaller ones, and for 0. */
-function lastWhere(most, holds) {
-  let [low, high] = [0, most];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (holds(middle)) low = middle;
-    else high = middle - 1;
-  }
-  return low;
 }
 
 /** The sums of the first values, from none to all of them; NaN counts as 0. */

@@ -98,7 +98,7 @@ const legend = {
     const values = names.map((name) => [metrics.value(name, state.call, state.head) ?? 0, METRICS[name]?.title]);
     const [most, title] = values.reduce((best, each) => (each[0] > best[0] ? each : best));
     const first = start.why && start.call === state.call && start.head === state.head && !this.effect() ? ` Shown first: ${start.why}.` : "";
-    return [most > 0 && callNow().Q > 1 ? ` Over all rows, this head puts ${percent(most, 2)} of its ${title}.` : "", first];
+    return [most > 0 && callNow().Q > 1 ? ` On average, this head puts ${percent(most, 2)} of its ${title}.` : "", first];
   },
 
   /** A warning about invalid weights. */

@@ -117,9 +117,8 @@ function fittedText(context, text, room) {
 function fit(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const parts = characters(text);
-  const cut = (count) => `${parts.slice(0, count).join("")}…`;
-  const most = lastWhere(parts.length, (count) => context.measureText(cut(count)).width <= room);
-  return most ? cut(most) : "";
+  while (parts.length && context.measureText(`${parts.join("")}…`).width > room) parts.pop();
+  return parts.length ? `${parts.join("")}…` : "";
 }
 
 /** The round step between labeled positions. */

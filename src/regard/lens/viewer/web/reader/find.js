@@ -40,10 +40,14 @@ const find = {
     const { tokens, gap, special } = this.of;
     const sought = this.input.value.trim().toLowerCase().replace(/\s+/g, " ");
     const starts = []; // the offset of every token in the text
-    const text = tokens.reduce((before, token, i) => {
-      starts.push(before.length + Number(i > 0 && gap[i]));
-      return before.padEnd(starts[i]) + (special[i] ? token : token.replaceAll("␣", " ").replaceAll("⏎", " ")).toLowerCase();
-    }, "");
+    let length = 0;
+    const text = tokens.map((token, i) => {
+      const space = i > 0 && gap[i] ? " " : "";
+      const part = `${space}${special[i] ? token : token.replaceAll("␣", " ").replaceAll("⏎", " ")}`.toLowerCase();
+      starts.push(length + space.length);
+      length += part.length;
+      return part;
+    }).join("");
     const position = /^\d+$/.test(sought) && Number(sought) < tokens.length;
     this.marked = new Set(position ? [Number(sought)] : []);
     for (let from = sought ? text.indexOf(sought) : -1, i = 0; from >= 0; from = text.indexOf(sought, from + 1)) {

@@ -11,7 +11,7 @@ const walk = {
   matrices: null, // of the layer, or why not
 
   build() {
-    this.keys = button("all keys", () => this.set({ every: !this.every }), { id: "walk-every", hidden: true });
+    this.keys = button("all keys", () => this.set({ every: !this.every }), { id: "walk-every", className: "tools", hidden: true });
     this.note = element("p", null, { className: "note", id: "walk-note" });
     this.legend = rampBox({ className: "ramp signed", hidden: true });
     this.list = element("ol", null, { id: "walk-steps", hidden: true });

@@ -14,11 +14,11 @@ function decimal(value, digits = 4) {
   return `${shown.replace("-", "−")}${power ? `·10${above}` : ""}`;
 }
 
-/** A number for a narrow cell: at most so many significant digits and decimals. */
-function brief(value, digits) {
+/** A number for a narrow cell: at most three significant digits and decimals. */
+function brief(value) {
   if (!Number.isFinite(value)) return decimal(value);
   const size = Math.abs(value);
-  return size >= 1e4 ? value.toExponential(0).replace("-", "−").replace("e+", "e") : size < 0.1 && value ? value.toFixed(digits).replace("-", "−") : decimal(value, digits);
+  return size >= 1e4 ? value.toExponential(0).replace("-", "−").replace("e+", "e") : size < 0.1 && value ? value.toFixed(3).replace("-", "−") : decimal(value, 3);
 }
 
 /** Sets the background of a node to the color of a number. */
@@ -38,7 +38,7 @@ function cellsOf(label, rows, called, { names = [], digits = 6, marked = [0, 0] 
   const every = rows.flat(), finite = every.filter(Number.isFinite), wrong = every.length - finite.length;
   const [low, high] = finite.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
   const cell = (value, row, column) => {
-    const made = element("data", brief(value, 3), { value, title: `${called(row, column)} = ${decimal(value, digits)}` });
+    const made = element("data", brief(value), { value, title: `${called(row, column)} = ${decimal(value, digits)}` });
     made.classList.toggle("marked", column >= marked[0] && column < marked[1]);
     tinted(made, value);
     return made;
