@@ -2,8 +2,6 @@
 browser. The rules themselves: `Run.changed` against `attention_weights`.
 """
 
-import base64
-
 import numpy as np
 import pytest
 import starlette  # noqa: F401, without which all is skipped
@@ -134,27 +132,13 @@ def test_the_model_without_an_edge(texts):
     assert "cosine" in facts["difference"][0]
 
 
-def test_frames_come_with_the_run(rules):
-    """What the page requests next is in the answer, and is what the request would have found; nothing else is."""
-    _, client = rules
-    ahead = [["row", "1", "2", "11"], ["overview", "0"]]
-    frames = made(client, "rules", n=0, temperature=0.25, mask="recorded", call=0, ahead=ahead)["ahead"]
-    assert list(frames) == ["row/1/1/2/11", "overview/1/0"]
-    for path, frame in frames.items():
-        assert base64.b64decode(frame) == client.ask(path)[2]
-    assert len(made(client, "rules", n=0, mask="none", ahead=ahead[:1] * 64)["ahead"]) == 1
-
-
 def test_requests_for_runs_are_checked(rules):
     """Nothing is computed from a request that is no JSON object, too long, or names no rule, run or model."""
     _, client = rules
     for body in (b"", b"[]", b"nothing", b"\xff", b"{"):
         said = f"not a JSON object: {body[:40]!r}; expected an object"
         assert client.post("live/rules", body) == (400, {"error": said})
-    row = ["row", "1", "2", "11"]
-    wrong = "row", [row[:2]], [["walk", *row[1:]]], [[]], [["row", 1, 2, 11]], [row] * 65, [["os", ""]]
     for what, given, said in (
-        *(("rules", {"n": 0, "mask": "none", "ahead": ahead}, "not requests") for ahead in wrong),
         ("rules", {"n": 0, "mask": "diagonal"}, "unknown mask: 'diagonal'"),
         ("rules", {"n": 0, "mask": "window"}, "unknown mask"),
         ("rules", {"n": 0, "mask": "window", "window": -1}, "unknown mask"),
@@ -250,8 +234,8 @@ def test_a_page_without_a_model_keeps_what_a_switch_of_rules_does_not_touch(chro
             "option.isConnected && runs[state.run].axes === runs[0].axes && runs[state.run].start === runs[0].start"
         )
         for field, wrong, used, said in (
-            ("#live-temperature-number", "-1", "1", "a temperature is a number above 0: “-1” was not taken"),
-            ("#live-temperature-number", "", "1", "a temperature is a number above 0: nothing was not taken"),
+            ("#live-temperature", "-1", "1", "a temperature is a number above 0: “-1” was not taken"),
+            ("#live-temperature", "", "1", "a temperature is a number above 0: nothing was not taken"),
             ("#live-width", "0", "4", "a window has 1 key or more: “0” was not taken"),
         ):
             view.tab.select_option("#live-mask", "window" if field == "#live-width" else "recorded")

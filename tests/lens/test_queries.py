@@ -10,42 +10,14 @@ import transformers as T
 
 import regard as rg
 from regard.lens import Axis, Run, Segment, look
-from regard.lens.look import of_arrays, of_weights
-from regard.lens.runs.codes import MASKED, decode
 from regard.lens.runs.projections import LayerProjections, Projection
 from regard.lens.viewer import queries
 from regard.lens.viewer import queries as answers
 from regard.lens.viewer.queries import KEYS, origin
 from regard.lens.viewer.routes import Responder
-from tests.lens.client import near, unframed
+from tests.lens.client import unframed
 from tests.lens.minilm import SENTENCE, with_minilm
 from tests.support.browser import HOSTILE, example, fault
-from tests.support.engines import normal
-
-
-def test_a_pair_is_asked_of_every_call_between_its_axes():
-    """Every head of every call over the two axes answers; calls between others do not."""
-    run, exact = example(layers=3, keys=12)
-    elsewhere = fault(run, call=1, keys="text", k=run.calls[1].k[:, :8], v=run.calls[1].v[:, :8])
-    header, parts = unframed(Responder([elsewhere]).answer("pair", "0", "text", "source", "3", "10"))
-    assert header["calls"] == [0, 2] and (parts["coarse"] != MASKED).all()
-    near(decode(parts["coarse"], parts["fine"]), np.array(exact)[[0, 2], :, 3, 10].ravel())
-
-
-@pytest.mark.parametrize("sinks", [None, np.array([[2.0, 1.0], [-np.inf, 0.5]], np.float32)])
-@pytest.mark.parametrize("given", [False, True])
-def test_ordinary_keys_have_what_special_tokens_and_sinks_leave(sinks, given):
-    """Σ p over the keys that are no special tokens; 0 in a row that may attend nothing."""
-    q, k = normal(2, 2, 7, 8)
-    special, allowed = np.arange(7) % 3 == 0, np.tri(7, k=-1, dtype=bool)
-    run = of_arrays(q, k, mask=allowed, sinks=sinks, special=special)
-    if given:
-        run = of_weights(run.calls[0].weights() * 0.7, special=special)
-    for head, p in enumerate(run.calls[0].weights()):
-        tracks = answers.tracks(run.calls[0], head)
-        np.testing.assert_allclose(tracks["ordinary"], p[:, ~special].sum(-1), atol=2e-6)
-        np.testing.assert_allclose(tracks["received"], p.sum(0), rtol=1e-5, atol=1e-6)
-    assert answers.tracks(dataclasses.replace(run.calls[0], rows={}, received=None), 0) == {}
 
 
 def test_a_walk_leads_from_the_input_to_the_output():

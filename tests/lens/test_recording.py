@@ -322,28 +322,35 @@ def test_image_tokens_of_a_text_lie_on_the_picture():
     model.generation_config.eos_token_id = None
     run = look(model, inputs=given, generate=2)
     text = run.axes["text"]
-    assert (text.grid, text.image, len(text), run.axes["patches"].grid) == ((4, 4), range(1, 17), 21, (4, 4))
+    assert (text.grid, text.image, len(text), run.axes["patches"].grid) == ((4, 4), [*range(1, 17)], 21, (4, 4))
     assert text.picture == run.axes["patches"].picture
     assert not {"duplicate", "induction"} & look(model, inputs=given).calls[-1].rows.keys()
 
 
-@pytest.mark.parametrize("kind", ["tiles", "merged blocks"])
+@pytest.mark.parametrize("kind", ["tiles", "merged blocks", "three pictures", "parts in a higher resolution"])
 def test_a_picture_is_put_together_as_the_processor_cut_it(kind):
-    """Square tiles lie one below the other; flat patches, which come in blocks that are merged, side by side."""
+    """Square tiles lie one below the other, and so do pictures with words between them; flat patches, which come in
+    blocks that are merged, side by side. Of LLaVA-NeXT, the tokens of the whole picture lie on it.
+    """
+    ids = [0, *[5] * 6, 1, 2]
     seen = np.random.default_rng(0).random((12, 8, 3)).astype(np.float32)
-    if kind == "tiles":  # InternVL: 3 tiles of 4 × 8 pixels, 1 × 2 tokens each
+    if kind in ("tiles", "three pictures"):  # InternVL: 3 tiles of 4 × 8 pixels, 1 × 2 tokens each
         held, grid = {"pixel_values": torch.tensor(seen).reshape(3, 4, 8, 3).permute(0, 3, 1, 2)}, (3, 2)
+        ids = ids if kind == "tiles" else [5, 5, 1, 5, 5, 1, 2, 5, 5]
+    elif kind == "parts in a higher resolution":  # of 4 × 4 patches, after the whole in 6 × 4
+        whole = torch.tensor(seen).permute(2, 0, 1)
+        held, grid, ids = {"pixel_values": torch.stack([whole, 0 * whole])[None]}, (6, 4), [0, *[5] * 44, 1]
     else:  # Qwen-VL: 6 × 4 patches of 2 × 2 pixels, of which 2 × 2 are a token
         blocks = seen.reshape(3, 2, 2, 2, 2, 2, 3).transpose(0, 3, 1, 4, 6, 2, 5)
         flat = torch.tensor(np.stack([blocks, blocks], 5)).reshape(24, -1)  # an image is two frames
         held, grid = {"pixel_values": flat, "image_grid_thw": torch.tensor([[1, 6, 4]])}, (3, 2)
     vision = SimpleNamespace(patch_size=2, spatial_merge_size=2)
     model = SimpleNamespace(config=SimpleNamespace(image_token_id=5, vision_config=vision))
-    axis = Axis.of(9, name="text", ids=[0, *[5] * 6, 1, 2])
+    axis = Axis.of(len(ids), name="text", ids=ids)
     found = _with_image(axis, SimpleNamespace(model=model, tokenizer=None), held)
     colors = np.array(Image.open(io.BytesIO(found.picture)), np.float32)
     scaled = (seen - seen.min()) / (seen.max() - seen.min())
-    assert found.grid == grid and found.image == range(1, 7)
+    assert found.grid == grid and found.image == [i for i, token in enumerate(ids) if token == 5][: np.prod(grid)]
     np.testing.assert_allclose(colors / 255, scaled, atol=0.003)
 
 

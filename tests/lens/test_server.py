@@ -3,7 +3,6 @@ clients do.
 """
 
 import contextlib
-import dataclasses
 import json
 import socket
 import struct
@@ -19,7 +18,7 @@ import uvicorn  # noqa: F401
 
 import regard as rg
 from regard.lens import Run
-from regard.lens.runs import codes, labels
+from regard.lens.runs import codes
 from regard.lens.runs.codes import FINE_ERROR, LEAK, MASKED, NAN, decode
 from regard.lens.viewer import routes, server
 from regard.lens.viewer.routes import mean_of
@@ -45,7 +44,7 @@ def served():
 
 def test_numbers_are_the_weights(served):
     """Tiles at the finest level, rows and columns of both runs; cells of 4 × 4 pairs, of which each is the mean over
-    its rows of the sum over its keys, or the largest weight in it; one pair of positions in all calls between two axes.
+    its rows of the sum over its keys, or the largest weight in it; one pair of positions in all heads of a call.
     """
     _, client, _, (weights, others) = served
     cells = weights[0][1].reshape(75, 4, 75, 4)
@@ -58,21 +57,11 @@ def test_numbers_are_the_weights(served):
         "row/0/1/3/123": weights[1][3][123],
         "rows/0/1/123": weights[1][:, 123].ravel(),
         "column/1/0/2/45": others[0][2][:, 45],
-        "pair/0/text/text/150/120": np.concatenate([each[:, 150, 120] for each in weights]),
+        "pair/0/1/150/120": weights[1][:, 150, 120],
     }.items():
         assert client.frame(path)[0]["exact"] == "exact"
         near(client.weights(path), exact)
-    assert client.frame("pair/0/text/text/150/120")[0]["calls"] == [0, 1]
     assert ((client.frame("row/0/0/0/100")[1]["coarse"] == codes.MASKED) == (np.arange(N) > 100)).all()
-
-
-def test_axes_may_have_any_name():
-    """Axes are asked for by the names that the page shows, with slashes, percent signs and spaces in them."""
-    name, (run, (exact,)) = "a/b %2F\n?c#", example(6, 1, 2)
-    calls = (dataclasses.replace(run.calls[0], queries=name, keys=name),)
-    with server.Server(dataclasses.replace(run, axes={name: run.axes["text"]}, calls=calls)) as second:
-        shown = urllib.parse.quote(labels.words(name), safe="")
-        near(Client(second).weights(f"pair/0/{shown}/{shown}/3/2"), exact[:, 3, 2])
 
 
 def test_tracks_walks_and_pictures_are_those_of_the_run(served):
@@ -165,8 +154,7 @@ WRONG = {
     "tile/0/0/0/sum/0/0/0": "no such pool",
     "tile/0/0/0/share/0/2/0": "no such tile",
     "overview/0/2": "no such call",
-    "pair/0/text/nowhere/0/0": "no such axes",
-    "pair/0/text/text/0/300": "no such column",
+    "pair/0/0/0/300": "no such column",
     "walk/0/0/0/300": "no such row",
     "tracks/0/0/9": "no such head",
     "matrices/0/0/4": "no such head",
@@ -317,7 +305,7 @@ def test_the_figures_of_a_mean_are_those_of_its_rows(monkeypatch):
         figures = found.tracks()
         rows = defined(p[None], free[None], p[None], special, 0)
         expected = {name: rows[name][0] for name in ("entropy", "spread", "maximum", "special", "attended")}
-        expected |= {"ordinary": p[:, ~special].sum(1), "received": p.sum(0), "readers": free.sum(0)}
+        expected |= {"received": p.sum(0), "readers": free.sum(0)}
         assert figures.keys() == expected.keys()
         for name, values in expected.items():
             assert figures[name].dtype == np.float32

@@ -47,7 +47,7 @@ HOSTILE = (
 )
 
 # What a part has once it is drawn.
-DRAWN = {"walk": "#walk-steps li.now, #walk-note:not(:empty)", "lines": "#lines-svg line"}
+DRAWN = {"walk": "#walk-steps .walk-what, #walk-note:not(:empty)", "lines": "#lines-svg line"}
 
 
 def listened(tab) -> list[str]:

@@ -9,7 +9,6 @@ BEGIN = {
     "pins": [],
     "scale": "log",
     "pool": "share",
-    "hideSpecial": False,
     "view": None,
     "cells": None,
 }

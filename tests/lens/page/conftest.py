@@ -22,6 +22,6 @@ def home(shown):
     view, run, exact = shown
     view.tab.mouse.move(0, 0)
     view.tab.evaluate("document.activeElement.blur()")
-    parts = {"direction": "to", "metric": "matrix", "second": None, "lines": "all"}
+    parts = {"direction": "to", "metric": "matrix", "second": None}
     view.choose(**BEGIN | parts)
     return view, run, exact

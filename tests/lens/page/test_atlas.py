@@ -43,25 +43,21 @@ def test_pictures_of_the_atlas_are_the_matrices(opened):
     side = embed.THUMBNAIL
     cuts = edges(60, side)
     pooled = np.add.reduceat(np.add.reduceat(exact[0], cuts[:-1], 1), cuts[:-1], 2) / np.diff(cuts)[:, None]
-    x, y, size = view.tab.evaluate("(({ x, y }) => [x, y, atlas.size - 1])(atlas.cells[1])")
-    assert size == 45  # a pixel for every cell but one: the colours are nearly those of the ramp
+    picture = "#grid button[data-head='1'] canvas"
     for row, column in ((0, 0), (43, 0), (43, 43)):
-        at = [round((place + 0.5) * size / side - 0.5) for place in (column, row)]
-        color = view.pixel("#atlas-canvas", x + at[0], y + at[1])
-        assert distance(color, logarithmic(pooled[1][row, column])) < 120, (row, column)
-    assert distance(view.pixel("#atlas-canvas", x + size - 4, y + 3), 0.5, slack=128) > 0
+        assert distance(view.pixel(picture, column, row), logarithmic(pooled[1][row, column])) <= 1, (row, column)
+    assert view.pixel(picture, side - 4, 3)[3] == 0
 
 
 def test_metrics_take_the_place_of_pictures(home):
     """Each cell has the colour of its figure on a fixed linear domain, and a name with the same number."""
     view, run, _ = home
     view.choose(metric="maximum")
-    names = view.each("#grid button", "node.ariaLabel")
-    for at, (call, head) in enumerate(np.ndindex(2, 3)):
+    answer = "[node.ariaLabel, node.style.background.match(/\\d+/g).map(Number), Number(node.textContent)]"
+    for (call, head), (name, color, said) in zip(np.ndindex(2, 3), view.each("#grid button", answer), strict=True):
         figure = run.calls[call].figures["maximum"][head]
-        x, y = view.tab.evaluate(f"(({{ x, y }}) => [x, y])(atlas.cells[{at}])")
-        assert distance(view.pixel("#atlas-canvas", x + 2, y + 2), figure, slack=1) <= 3
-        assert share(names[at]) == pytest.approx(figure, rel=0.006)
+        assert distance(color, figure, slack=1) == 0 and said == round(100 * figure)
+        assert share(name) == pytest.approx(figure, rel=0.006)
 
 
 def test_figures_that_a_call_has_not_are_dashes(opened):

@@ -3,7 +3,6 @@ and runs with other tokens, lengths, tokenizers, precisions and models.
 """
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -86,9 +85,7 @@ def test_a_difference_has_a_colour_on_a_domain_that_never_moves(home):
 
 
 def test_the_heads_that_differ_most_come_first_with_their_rows(home):
-    """The table is in falling order of the row's difference, half the sum of |p₁ − p₀|, and names the figure of each
-    head that differs most.
-    """
+    """The table is in falling order of the row's difference, half the sum of |p₁ − p₀|."""
     first, _, exact, other = home
     first.view.choose(query=9)
     first.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
@@ -98,7 +95,6 @@ def test_the_heads_that_differ_most_come_first_with_their_rows(home):
     order = [np.unravel_index(at, by.shape) for at in np.argsort(-by, axis=None)]
     assert [line[0] for line in lines] == [f"layer {call}, head {head}" for call, head in order]
     assert [share(line[1]) for line in lines] == pytest.approx([by[at] for at in order], rel=0.06)
-    assert all(re.fullmatch(r"(< )?[\d.]+( %)? → (< )?[\d.]+( %)?", line[3]) for line in lines)
     said = first.view.text("#compare-row")
     assert share(said.split("differs by ")[1]) == pytest.approx(by[0, 0], rel=DIGITS)
     assert f"(token {apart[0, 0].argmax()})" in said.split("most at")[1]
@@ -234,7 +230,8 @@ def test_texts_of_other_lengths_are_compared_where_they_agree(texts):
     kinds = np.array(kinds).reshape(len(labels), -1)
     assert (kinds[lone] == 6).all() and (kinds[:, lone] == 6).all()
     view.choose(query=groups(view)[lone][2], run=1)
-    assert {*view.each("#compare-heads tbody td:nth-child(2)")} == {"—"}
+    assert view.text("#compare-heads-title") == "No head has this row in both runs"
+    assert not view.tab.is_visible("#compare-heads")
 
 
 def test_the_chosen_row_is_compared_key_by_key(texts):
@@ -261,10 +258,10 @@ def test_two_tokenizers_and_two_models(opened):
     check_merged(view, 0, exact[3][2])
     check_merged(view, 1, other[1][1])
     assert "1 cut into other pieces" in view.text("#compare-tokens")
-    view.tab.select_option("#compare-call", "0")
+    view.tab.select_option("#compare-second", "0.1")
     view.settled()
     check_merged(view, 1, other[0][1])
-    assert "partner=3.2.0.1" in view.address()
+    assert "second=0.1" in view.address()
     view = opened(page(ours, dataclasses.replace(ours, calls=ours.calls[1:3])))
     assert view.tab.evaluate("[1, 2].map((call) => comparison.now.heads({ call, head: 0 })[1].call)") == [0, 1]
 

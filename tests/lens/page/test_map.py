@@ -9,7 +9,7 @@ import pytest
 
 import regard as rg
 from regard.lens.look import of_arrays
-from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
+from regard.lens.runs.codes import COARSE_ERROR
 from tests.lens.page.colors import distance, logarithmic, tint
 from tests.support.browser import example, share, spoiled
 from tests.support.engines import normal
@@ -47,12 +47,12 @@ def test_every_cell_has_the_colour_of_its_weight(home):
 
 def test_value_weighted_colors_are_shares_of_the_output(opened):
     """p‖v‖ of each pair as a share of its row, on the map and in the pictures of all heads, of short and of long texts,
-    also without special tokens; the words stay those of weights. Where no values are known, the map says so.
+    while the words stay those of weights. Where no values are known, the map says so.
     """
     q, k, v = normal(3, 2, 60, 8)
     v *= np.geomspace(0.1, 5, 60, dtype=np.float32)[:, None]
     for n in (12, 60):
-        run = rg.look(q[:, :n], k=k[:, :n], v=v[:, :n], special=np.arange(n) == n - 1)
+        run = rg.look(q[:, :n], k=k[:, :n], v=v[:, :n])
         view = opened(run, "#head=1&query=7&scale=values")
         share_of_row = run.calls[0].weights()[1] * run.calls[0].lengths[1]
         share_of_row /= share_of_row.sum(1, keepdims=True)
@@ -71,9 +71,6 @@ def test_value_weighted_colors_are_shares_of_the_output(opened):
         pooled = np.add.reduceat(np.add.reduceat(share_of_row, edges, 1), edges, 0)
         pooled /= np.diff([*edges, n])[:, None]
         np.testing.assert_allclose(np.reshape(codes, (2, cells, cells))[1], pooled, rtol=COARSE_ERROR, atol=1e-6)
-        view.choose(hideSpecial=True)
-        left = share_of_row[:, :-1] / share_of_row[:, :-1].sum(1, keepdims=True)
-        assert distance(chart.pixel(*places[1]), left[places[1]], slack=8) <= 1
     view.choose(head="mean")
     assert "the lengths of the values are not known" in view.text("#map-level")
 
@@ -137,37 +134,6 @@ def test_the_map_is_driven_by_the_keyboard(home):
     assert at["row"] + chart.tab.evaluate("map.plot.height") / at["ky"] >= 12 - 1e-6  # the pinned row is still seen
     chart.view.press("-", "0")
     assert chart.view.state("view") is None
-
-
-def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_share(opened):
-    """p / Σ p of the ordinary keys, also where sinks take a part: in the cells, under the pointer, in the reader and
-    the sentence; the page says that these are not the model's numbers.
-    """
-    (q, k), sinks = normal(2, 1, 6, 8), np.array([3.0], np.float32)
-    chart = Map(opened(of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])))
-    chart.tab.evaluate(
-        """() => {
-            window.texts = [];
-            const fill = CanvasRenderingContext2D.prototype.fillText;
-            CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
-                if (this.canvas.closest?.("#map-plot .matrix")) texts.push(String(text));
-                fill.call(this, text, ...place);
-            };
-        }"""
-    )
-    chart.view.choose(query=2, scale="log")
-    chart.view.click("#hide-special")
-    p = rg.attention_weights(q, k, sinks=sinks)[0]
-    part = p[:, 1:] / p[:, 1:].sum(-1, keepdims=True)
-    numbers = [text for text in chart.tab.evaluate("texts") if text.endswith("%")][-part.size :]
-    np.testing.assert_allclose([share(text) for text in numbers], part.ravel(), rtol=0.055)  # two figures
-    assert distance(chart.pixel(5, 3), logarithmic(part[5, 2])) <= 1 and chart.pixel(5, 0) == chart.pixel(2, 0)
-    assert f"({100 * part[2, 2]:.3g} % without special tokens)" in chart.hover(2, 3)
-    assert "left out" in chart.hover(2, 0) and "not the model’s own numbers" in chart.view.text("#map-level")
-    assert chart.tab.evaluate("reading().then((line) => line.p[3])") == pytest.approx(part[2, 2], rel=2.1 * FINE_ERROR)
-    assert not chart.tab.query_selector("#strongest-list .entry[data-token='0']")
-    said = chart.view.text("#sentence")
-    assert share(said) == pytest.approx(part[2].max(), abs=0.0006) and "not the model’s own numbers" in said
 
 
 def test_a_matrix_of_other_proportions_is_fitted(opened):
@@ -327,7 +293,7 @@ def test_taps_on_words_choose_the_row_the_key_or_further_rows(opened):
         assert view.state("query", "pins", "key") == chosen, selector
     view.choose(second={"call": 1, "head": 0})
     view.reach("lines")
-    selector = "#lines :is(button, [role=option]), #compare-second, #map-head, #reader-key, #reader-add"
+    selector = "#lines .line-token, #compare-second, #map-head, #reader-key, #reader-add"
     heights = view.each(selector, "node.checkVisibility() ? node.getBoundingClientRect().height : Infinity")
     assert np.isfinite(heights).sum() > 24 and min(heights) >= 24
     assert view.cut_off() == []

@@ -31,7 +31,7 @@ def test_the_sentence_says_what_the_row_and_the_head_do(home):
     said = view.text("#sentence")
     found = re.fullmatch(
         rf"Layer 1, head 2: “word8” \(token 8\) puts ([\d.]+) % of its weight on {re.escape(name)}\W+"
-        r"other rows: ([\d.]+) %\)\. Over all rows, this head puts ([\d.]+) % of its weight on (.*?)\.(.*)",
+        r"other rows: ([\d.]+) %\)\. On average, this head puts ([\d.]+) % of its weight on (.*?)\.(.*)",
         said,
     )
     assert [float(part) / 100 for part in found.groups()[:2]] == pytest.approx([told, others], rel=0.06)
@@ -149,7 +149,7 @@ def test_an_address_leads_to_its_view(opened):
     assert view.state("metric") == "sink"
     view.choose(call=0)
     view.tab.wait_for_function("() => location.hash.startsWith('#call=0&head=2&query=6&key=2&pins=1,3')")
-    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&partner=__proto__"
+    foreign = "#call=99&head=__proto__&query=999999&metric=constructor&second=__proto__"
     foreign += "&scale=toString&x=<img src=x onerror=alert(1)>"
     for address, place in (("#call=1&head=1&query=4", (1, 1, 4, None)), (foreign, (1, 1, 7, None))):
         view.tab.evaluate("(hash) => { location.hash = hash; }", address)

@@ -48,13 +48,13 @@ def test_a_link_opens_the_same_view(shown):
 
 def test_the_address_holds_everything_that_is_chosen(shown):
     """What a view can choose is written into the address, and read back as it was; what is unreadable is left alone."""
-    chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
+    chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5]}
     chosen |= {"scale": "linear", "pool": "largest", "direction": "from", "compare": "difference"}
-    chosen |= {"filled": "map", "lines": "row", "second": {"call": 1, "head": "mean"}, "metric": "first"}
+    chosen |= {"second": {"call": 1, "head": "mean"}, "metric": "first"}
     chosen |= {"original": True}
     chosen |= {"text": "a & b=c #1", "temperature": 0.5, "factor": -0.25, "mask": "window", "width": 7}
     chosen |= {"without": "1.2.7.3"}
-    chosen |= {"partner": {"of": "1.2", "call": 0, "head": 1}, "followed": 3, "open": ["walk", "lines"]}
+    chosen |= {"followed": 3, "open": ["walk", "lines"]}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
     tab = shown[0].tab
     # A page of one run has no other to choose.

@@ -36,10 +36,8 @@ def read(kept_open):
         view = kept_open(run)
         for part in ("walk", "lines"):
             view.reach(part)
-        view.tab.evaluate(
-            """walk.set({ all: true });
-            document.querySelectorAll("details:not(.menu)").forEach((each) => { each.open = true; })"""
-        )
+        view.tab.evaluate('document.querySelectorAll("details:not(.menu)").forEach((each) => { each.open = true; })')
+        view.settled()
         return view, run
 
     return reading
@@ -50,7 +48,7 @@ def tokens(view):
     return view.each(
         "#words .token",
         """(({ left, right, top, bottom }) => ({ left, right, top, bottom, i: Number(node.dataset.token),
-            text: node.textContent, line: parseFloat(node.parentElement.style.top) }))(node.getBoundingClientRect())""",
+            text: node.textContent, line: Math.round((top + bottom) / 54) }))(node.getBoundingClientRect())""",
     )
 
 
@@ -224,7 +222,11 @@ EVERYTHING = """() => {
 def said(view):
     """Everything that the page says, with every section in use."""
     view.reach("walk")
-    view.tab.evaluate("walk.set({ all: true }); headTable.turn(); map.pointer()")
+    view.tab.evaluate(
+        """for (const step of document.querySelectorAll("#walk-steps details")) step.open = true;
+        headTable.turn();
+        map.pointer();"""
+    )
     found = []
     for change in ({}, {"direction": "from"}, {"key": 0}, {"metric": "spread"}):
         view.choose(**change)
@@ -237,7 +239,7 @@ def said(view):
 
 def test_one_of_everything(opened):
     """One token, one head, one call; one finding; one weight that is not a number."""
-    run, _ = example(1, 1, 1, tokens=("word",))
+    run, _ = example(1, 1, 1, tokens=("word",), mask=rg.causal())
     found = said(opened(run))
     assert any("1 call × 1 head · 1 token" in each for each in found)
     assert any("1 of 1 key is allowed" in each for each in found)

@@ -66,7 +66,9 @@ def column(opened, step):
 def all_steps(view):
     """The page, with every step shown."""
     view.reach("walk")
-    view.tab.evaluate("walk.set({ all: true, every: true })")
+    view.tab.evaluate("for (const step of document.querySelectorAll('#walk-steps details')) step.open = true")
+    view.tab.evaluate("walk.set({ every: true })")
+    view.settled()
     return view
 
 
@@ -110,16 +112,18 @@ def test_each_step_has_its_formula_and_shape(walked):
         assert all(part in said for part in parts), (step, said)
 
 
-def test_one_step_at_a_time_by_keyboard(walked):
-    """Arrows open the next step and close the one before; Home and End are the ends."""
+def test_a_step_opens_and_closes_by_keyboard(walked):
+    """What is open stays open in another row."""
     opened, _ = walked
-    opened.tab.evaluate("walk.set({ all: false, every: false })")
-    opened.click("#walk-head-x")
-    opened.tab.focus("#walk-head-x")
-    for key, step in (("ArrowDown", "q"), ("ArrowDown", "k"), ("ArrowUp", "q"), ("End", "y"), ("Home", "x")):
-        opened.press(key)
-        assert opened.each(".walk-head[aria-expanded=true]", "node.id") == [f"walk-head-{step}"]
-    assert opened.tab.evaluate("document.activeElement.id") == "walk-head-x" and opened.state("query") == ROW
+    opened.tab.focus("#walk-head-q")
+    opened.press("Enter")
+    assert not opened.tab.query_selector("#walk-q > *")
+    opened.choose(query=ROW - 1)
+    assert opened.tab.query_selector("#walk-k > *") and not opened.tab.query_selector("#walk-q > *")
+    opened.choose(query=ROW)
+    opened.tab.focus("#walk-head-q")
+    opened.press("Enter")
+    assert opened.tab.query_selector("#walk-q > *")
 
 
 def test_what_is_not_there_is_said(opened):
@@ -204,10 +208,7 @@ def test_what_was_written(opened):
     assert (place, listed) == ((1, 5), [["other", 0.75, ""], ["word6", 0.125, "taken"]]) and "candidate 2" in said
     assert seen.each("#words .later", "Number(node.dataset.token)") == [6, 7]
     assert [Map(seen).pixel(row, 1)[3] for row in (5, 6)] == [255, 0]
-    seen.click("#steps-on")
+    seen.press("ArrowRight")
     assert "not among the stored candidates" in seen.text("#steps-said")
-    seen.click("#steps-play")
-    seen.tab.wait_for_selector("#steps-play[aria-label=play]")  # it begins anew and ends by itself
-    assert seen.state("step") == 2
     seen.click("#steps-whole")
     assert seen.state("step") is None and not seen.tab.query_selector("#words .later")

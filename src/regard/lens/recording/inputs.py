@@ -63,30 +63,35 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> PatchGri
 
 
 def _with_image(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
-    """The axis of a text with the image that its image tokens represent: one image, or the tiles that a processor cut
-    it into, one below the other. Unchanged if the inputs do not tell where each token is.
+    """The axis of a text with what its image tokens represent: one image, several of one size, or the tiles that a
+    processor cut an image into, one below the other. Unchanged if the inputs do not tell where each token is.
     """
     config, values, grids = opened.model.config, held.get("pixel_values"), held.get("image_grid_thw")
     token = getattr(config, "image_token_id", None)
     places = [i for i, number in enumerate(axis.ids or ()) if number == token]
-    if values is None or not places or places[-1] - places[0] >= len(places):
+    if values is None or not places or (grids is not None and bool((grids != grids[0]).any())):
         return axis
+    size = getattr(getattr(config, "vision_config", None), "patch_size", None)
+    if values.ndim == 5 and size:  # LLaVA-NeXT: the whole image, and then its parts in a higher resolution
+        values = values[0, :1]
+        places = places[: (values.shape[-2] // size) * (values.shape[-1] // size)]
     if grids is not None:  # of flat patches, in blocks that the model merges
-        (_, high, wide), merged, side = grids[0].tolist(), config.vision_config.spatial_merge_size, -1
-        size = config.vision_config.patch_size
-        blocks = values[: high * wide].reshape(high // merged, wide // merged, merged, merged, 3, side, size, size)
-        values = blocks[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, high * size, wide * size)
+        (_, high, wide), merged = grids[0].tolist(), config.vision_config.spatial_merge_size
+        sizes = len(grids), high // merged, wide // merged, merged, merged, 3, -1, size, size
+        blocks = values[: len(grids) * high * wide].reshape(sizes)[:, :, :, :, :, :, 0]
+        values = blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(-1, 3, high * size, wide * size)
     tiles = values.reshape(-1, *values.shape[-3:]).float().cpu().numpy()
     count, _, height, width = tiles.shape
     rows = max(1, round(math.sqrt(len(places) / count * height / width)))
     columns = len(places) // (rows * count)
-    if rows * columns * count != len(places):
+    parts = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    if rows * columns * count != len(places) or count % len(parts) or len({len(part) for part in parts}) > 1:
         return axis
     seen = png(_colors(np.moveaxis(tiles, 1, -1).reshape(-1, width, 3), opened.tokenizer))
     special = [marked and i not in places for i, marked in enumerate(axis.special)]
-    segment = Segment(places[0], places[-1] + 1, IMAGE)
+    segments = tuple(Segment(int(part[0]), int(part[-1]) + 1, IMAGE) for part in parts)
     grid = (count * rows, columns)
-    return replace(axis, special=tuple(special), grid=grid, picture=seen, segments=(segment,))
+    return replace(axis, special=tuple(special), grid=grid, picture=seen, segments=segments)
 
 
 def _colors(values: np.ndarray, processor: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from ...common.text.units import counted
 from ...language.expr import Table, frozen_table
 from .labels import visible
 
-IMAGE = "image"  # the segment of a text that has patches in the place of words
+IMAGE = "image"  # a segment of a text that has patches in the place of words
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Axis:
         tokens: the text of each position. It is untrusted: escape it before it is shown.
         special: for each position, whether the tokenizer or the model added the token.
         grid: (rows, columns) of image patches, or None. The patches are, row by row, the tokens that are not special,
-            or in a text those of the segment "image".
+            or in a text those of the segments "image".
         picture: the image that the patches were cut from, as a PNG file, or None.
         segments: named ranges, in order and without overlaps.
         ids: the numbers of the tokens in the vocabulary, or None; known while a run is recorded, and not saved.
@@ -109,10 +109,10 @@ class Axis:
             )
 
     @property
-    def image(self) -> range | None:
+    def image(self) -> list[int] | None:
         """The positions of the patches in a text; None if there are none, or nothing but patches."""
-        found = (range(part.start, part.stop) for part in self.segments if part.name == IMAGE)
-        return None if self.grid is None else next(found, None)
+        found = [i for part in self.segments if part.name == IMAGE for i in range(part.start, part.stop)]
+        return found if found and self.grid is not None else None
 
     @property
     def patches(self) -> Sequence[int]:

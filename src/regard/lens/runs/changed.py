@@ -13,9 +13,7 @@ from ...api.attention import attention
 from ...common.errors import Reason, Refused
 from ...engines import choice
 from ...language.callables import as_mask
-from ...language.expr import head
 from ...language.expr import score as plain_score
-from ...language.tree.interning import walk
 from .axis import Axis
 from .call import Call, rules_of
 from .detectors import of_tokens
@@ -61,11 +59,7 @@ def changed(
             notes={**{name: value for name, value in call.notes.items() if name not in COMPARED}, "changed": said},
         )
 
-    new = dict(enumerate(calls))
-    for numbers in _alike(calls, wanted):
-        some = [ruled(calls[number]) for number in numbers]
-        new |= zip(numbers, _apart(some, _computed(_together(some), axes)), strict=True)
-    return tuple(new.values()), said
+    return tuple(_computed(ruled(call), axes) if at in wanted else call for at, call in enumerate(calls)), said
 
 
 def _computed(call: Call, axes: Mapping[str, Axis]) -> Call:
@@ -80,51 +74,6 @@ def _computed(call: Call, axes: Mapping[str, Axis]) -> Call:
     if call.lengths is None:
         return new
     return dataclasses.replace(new, rows={**new.rows, **moved(new, call.lengths, special)})
-
-
-def _alike(calls: Sequence[Call], wanted: Collection[int]) -> list[list[int]]:
-    """The wanted calls in groups that may be computed as one call of many heads, which is faster for short texts."""
-
-    def kind(number: int) -> tuple[Any, ...]:
-        call = calls[number]
-        rules = [each for each in (call.mask, call.score) if each is not None]
-        alone = call.sinks is not None or call.shape[0] * call.shape[1] * call.shape[2] * len(calls) > choice.ONE_CALL
-        if alone or any(node is head for rule in rules for node in walk(rule)):
-            return (number,)
-        arrays = (call.q, call.k, call.v, call.lengths)
-        sizes = tuple(None if each is None else (each.shape, each.dtype) for each in arrays)
-        return (sizes, id(call.mask), id(call.score), call.scale, call.start, call.queries, call.keys)
-
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for number in wanted:
-        groups.setdefault(kind(number), []).append(number)
-    return list(groups.values())
-
-
-def _together(calls: Sequence[Call]) -> Call:
-    """Calls of the same sizes and rules as one call with the heads of all."""
-    if len(calls) == 1:
-        return calls[0]
-    parts = {name: [getattr(call, name) for call in calls] for name in ("q", "k", "v", "lengths")}
-    arrays: dict[str, Any] = {name: None if some[0] is None else np.concatenate(some) for name, some in parts.items()}
-    return dataclasses.replace(calls[0], **arrays)
-
-
-def _apart(calls: Sequence[Call], whole: Call) -> Iterator[Call]:
-    """The calls with their heads of what was computed for all."""
-    assert whole.received is not None and whole.overview is not None
-    first = 0
-    for call in calls:
-        heads = slice(first, first := first + call.shape[0])
-        pooled = whole.overview
-        yield dataclasses.replace(
-            call,
-            lse=whole.lse[heads],
-            rows={name: values[heads] for name, values in whole.rows.items()},
-            received=whole.received[heads],
-            overview=dataclasses.replace(pooled, share=pooled.share[heads], largest=pooled.largest[heads]),
-            out=None if whole.out is None else whole.out[heads],
-        )
 
 
 OTHER_RULES = "the model has not computed the output of changed rules, with which the product could be compared"

@@ -228,14 +228,12 @@ VIEWS = (
         "reader",
         "main",
         parts=(
-            "reader/lines",
             "reader/flow",
             "reader/reading",
             "reader/strongest",
             "reader/find",
             "reader/patches",
             "reader/walked",
-            "reader/cells",
         ),
     ),
     View(
@@ -263,7 +261,7 @@ VIEWS = (
     View(
         "walk",
         "below",
-        parts=("walk/stages", "walk/terms", "walk/matrices", "walk/numbers"),
+        parts=("walk/cells", "walk/stages", "walk/terms", "walk/matrices", "walk/numbers"),
     ),
 )
 

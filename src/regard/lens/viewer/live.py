@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...common.errors import refuse
-from ...common.files.strict_json import wrong
 from ...language.expr import key, query
 from ...language.masks import causal, window
 from ..open_model import OpenModel
@@ -18,11 +16,9 @@ from ..runs.changed import RECORDED
 from ..runs.first_view import choose
 from ..runs.run import Run
 from .queries import about, calls_of, plain
-from .routes import ROUTES, HeldRuns, Responder, index
+from .routes import HeldRuns, index
 
 LONGEST = 1 << 20  # bytes of a request
-AHEAD = 64  # requests that are answered with a new run
-FRAMES = {route: ROUTES[route] for route in ("tile", "row", "tracks", "overview")}
 EVERY = 1 << 22  # weights of a run: above this, the rules of one call are changed instead of all
 
 Findings = Sequence[Mapping[str, Any]]
@@ -41,17 +37,15 @@ class Live:
         find: Callable[[Run], Findings] | None = None,
     ):
         self.runs, self.record, self.find = runs, record, find
-        self.responder = Responder(runs)  # answers the requests about them
         self._recording = threading.Lock()  # a model records one text at a time
 
     def answer(self, what: str, body: bytes) -> bytes:
-        """The JSON of a new run: its number, what the page knows about it, and the frames that it will request next.
+        """The JSON of a new run: its number, and what the page knows about it.
 
         what: "text", "without", or "rules", of which the page already knows the rest. Refused: anything that is not
         understood.
         """
         given = _read(body)
-        next_requests = _requests(given.get("ahead", []))
         if what == "text":
             run, findings = self._text(given)
             known = described(run, findings)
@@ -61,17 +55,7 @@ class Live:
         else:
             run = self._rules(given)
             known = {**calls_of(run), "findings": []}  # the text, and what is shown, stay
-        number = self.runs.add(run)
-        ahead = {
-            "/".join((route, str(number), *words)): self.responder.answer(route, str(number), *words)
-            for route, *words in next_requests
-        }
-        made = {
-            "number": number,
-            "run": known,
-            "ahead": {path: base64.b64encode(frame).decode() for path, frame in ahead.items()},
-        }
-        return json.dumps(made, allow_nan=False).encode()
+        return json.dumps({"number": self.runs.add(run), "run": known}, allow_nan=False).encode()
 
     def _text(self, given: Mapping[str, Any]) -> tuple[Run, Findings]:
         text = given.get("text")
@@ -127,15 +111,6 @@ def described(run: Run, findings: Findings, start: Mapping[str, Any] | None = No
     """A run as the page knows it: axes, calls and figures, findings, what it shows first, and its Python."""
     begin = choose(run, findings=findings).place if start is None else dict(start)
     return {**about(run), "findings": plain(list(findings)), "start": begin}
-
-
-def _requests(given: Any) -> list[list[str]]:
-    """Requests for frames of the new run: [route, word, …] without the number of the run."""
-    lists = not any(wrong(given, [[str]], "ahead")) and len(given) <= AHEAD
-    if not lists or not all(each and FRAMES.get(each[0]) == len(each) for each in given):
-        expected = f"at most {AHEAD} lists of a route and its words, for {', '.join(FRAMES)}"
-        raise refuse("request", "not requests", repr(given)[:40], expected, "leave ahead out")
-    return given
 
 
 def _read(body: bytes) -> Mapping[str, Any]:

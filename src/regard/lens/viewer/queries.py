@@ -56,13 +56,8 @@ def calls_of(run: Run) -> dict[str, Any]:
 def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
     """The available figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives,
     from how many rows it may, and the length of its value, (K,).
-
-    ordinary: the weight of a row on keys that are not special tokens, Σ p − special.
     """
-    found = {name: values[head].astype(np.float32) for name, values in along_axes(call).items()}
-    if "special" in call.rows:
-        found["ordinary"] = (_total(call, head) - call.rows["special"][head]).astype(np.float32)
-    return found
+    return {name: values[head].astype(np.float32) for name, values in along_axes(call).items()}
 
 
 def plain(value: Any) -> Any:
@@ -78,17 +73,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int) else words(str(value))
-
-
-def _total(call: Call, head: int) -> np.ndarray:
-    """Σ p of each row, (Q,): 1 minus the weight of the sinks; 0 in fully masked rows."""
-    if call.given is not None:
-        return np.asarray(call.given[head], np.float64).sum(-1)
-    lse = np.asarray(call.lse[head], np.float64)
-    sinks = np.zeros(0) if call.sinks is None else np.asarray(call.sinks[head], np.float64)
-    with np.errstate(invalid="ignore"):  # −∞ − (−∞) in fully masked rows
-        taken = np.exp(sinks - lse[:, None]).sum(-1)
-    return np.where(np.isneginf(lse), 0.0, 1.0 - taken)
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The routes of the server: URL paths that the page requests, checked against the runs, and their responses as bytes.
 
     tile/n/call/head/pool/level/row/column · row/n/call/head/i · rows/n/call/i · column/n/call/head/j
-    pair/n/queries/keys/i/j · tracks/n/call/head · walk/n/call/head/i · overview/n/call
+    pair/n/call/i/j · tracks/n/call/head · walk/n/call/head/i · overview/n/call
     matrices/n/call/head · products/n/call/head/i/j
 
 n is the number of the run. head may also be "mean", the mean of the heads of the call, or "all", that of all calls with
@@ -14,7 +14,6 @@ import json
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from ...common.errors import Reason, Refused, refuse
 from ..runs.call import Call, Overview, Part, places
 from ..runs.codes import ABOVE, encode
 from ..runs.figures import figures_of
-from ..runs.labels import words
 from ..runs.run import Run
 from ..runs.tiles import PATIENCE, Tile, Weights, coded, halvings, overview, tile
 from . import queries as answers
@@ -36,7 +34,7 @@ ROUTES = {
     "row": 4,
     "rows": 3,
     "column": 4,
-    "pair": 5,
+    "pair": 4,
     "tracks": 3,
     "walk": 4,
     "matrices": 3,
@@ -89,28 +87,9 @@ class Responder:
         at, h = self._head(n, call, head)
         return _exact(at, heads=[h], keys=[index("column", j, at.shape[2])])
 
-    def _pair(self, n: str, queries: str, keys: str, i: str, j: str) -> bytes:
-        run = self._run(n)
-        calls = [
-            (at, call)
-            for at, call in enumerate(run.calls)
-            if (words(call.queries), words(call.keys)) == (queries, keys)
-        ]
-        if not calls:
-            raise refuse(
-                "pair",
-                "no such axes",
-                f"{queries[:40]}, {keys[:40]}",
-                f"two of {', '.join(run.axes)}",
-                "pass the axes of a call",
-            )
-        _, Q, K = calls[0][1].shape
-        place = [index("row", i, Q)], [index("column", j, K)]
-        weights, allowed = (
-            np.concatenate([part(call)(*place).ravel() for _, call in calls])
-            for part in (attrgetter("weights"), attrgetter("allowed"))
-        )
-        return _codes(weights, allowed, "exact", calls=[at for at, _ in calls])
+    def _pair(self, n: str, call: str, i: str, j: str) -> bytes:
+        at = self._call(n, call)
+        return _exact(at, rows=[index("row", i, at.shape[1])], keys=[index("column", j, at.shape[2])])
 
     def _tracks(self, n: str, call: str, head: str) -> bytes:
         at, h = self._head(n, call, head)
@@ -221,7 +200,7 @@ def index(name: str, word: str, count: int) -> int:
 MEANS = ("mean", "all")  # of the heads of a call; of those of all calls between the same axes
 PAIRS = 1 << 20  # weights of single heads that are computed at a time
 COUNTED = 1 << 28  # weights of single heads: with more, the figures that need every weight are left out
-LINEAR = ("special", "ordinary", "received")  # figures whose mean over the heads is the figure of the mean
+LINEAR = ("special", "received")  # figures whose mean over the heads is the figure of the mean
 
 
 class HeadMean:

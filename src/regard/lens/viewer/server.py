@@ -19,7 +19,7 @@ from ..open_model import OpenModel
 from ..runs.run import Run
 from .html import page, policy
 from .live import LONGEST, Findings, Live
-from .routes import ROUTES, HeldRuns
+from .routes import ROUTES, HeldRuns, Responder
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -90,10 +90,10 @@ def application(live: Live, html: str, begin: bytes) -> Starlette:
     whole = html.encode("utf-8", "replace")
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
     expensive, cheap = anyio.CapacityLimiter(EXPENSIVE_LIMIT), anyio.CapacityLimiter(CHEAP_LIMIT)
-    new = anyio.CapacityLimiter(1)
+    new, responder = anyio.CapacityLimiter(1), Responder(live.runs)
 
     async def answer(request: Request) -> Response:
-        # A name may contain a slash, so the path is split before it is decoded.
+        # Split before it is decoded: a slash in code is a part of a word.
         route, *words = (
             urllib.parse.unquote(word) for word in request.scope["raw_path"][len(begin) :].decode("latin-1").split("/")
         )
@@ -109,7 +109,7 @@ def application(live: Live, html: str, begin: bytes) -> Starlette:
         elif len(words) != ROUTES.get(route):
             return JSONResponse({"error": NOT_FOUND}, 404)
         else:
-            ask, limit = partial(live.responder.answer, route, *words), expensive if route in EXPENSIVE else cheap
+            ask, limit = partial(responder.answer, route, *words), expensive if route in EXPENSIVE else cheap
 
         async def computed() -> Response:
             try:

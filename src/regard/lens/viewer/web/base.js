@@ -69,9 +69,6 @@ function css(name) {
   if (!cssValues.has(key)) cssValues.set(key, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
   return cssValues.get(key);
 }
-let family = null;
-/** The font of the page, for text on canvases; cached for the same reason. */
-const fontFamily = () => (family ??= getComputedStyle(document.body).fontFamily);
 const step = (p, scale, attended) => Math.round(255 * Math.min(1, Math.max(0, SCALES[scale].place(p, attended))));
 const rgb = (at, scale) => RAMPS[`${SCALES[scale]?.diverging ? "diverging-" : ""}${theme()}`].subarray(3 * at, 3 * at + 3);
 const color = (at, scale) => `rgb(${rgb(at, scale).join(" ")})`;
@@ -97,27 +94,14 @@ const element = (tag, text, properties, ...children) => make(tag, properties, ..
 /** A button whose text is a sign; name: what it does. */
 const tool = (text, name, act, properties = {}) => button(text, act, { title: name, ariaLabel: name, ...properties });
 
-/** Buttons of which one is chosen, as radio buttons: `options` by value. */
+/** Radio buttons, whose titles `options` has by value. */
 class Choice {
   constructor(id, label, options, act) {
-    this.buttons = Object.entries(options).map(([value, title]) => button(title, () => act(value), { value, id: `${id}-${value}`, role: "radio", ariaChecked: "false" }));
-    this.node = element("span", undefined, { id, className: "choice", role: "radiogroup", ariaLabel: label }, ...this.buttons);
-    this.node.addEventListener("keydown", (event) => {
-      const by = stepOf(event, { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 });
-      if (by === undefined) return;
-      event.stopPropagation();
-      const next = this.buttons[round(this.buttons.indexOf(document.activeElement) + by, this.buttons.length)];
-      next.focus();
-      act(next.value);
-    });
+    this.inputs = Object.keys(options).map((value) => element("input", undefined, { type: "radio", name: id, value, onchange: () => act(value) }));
+    this.node = element("span", undefined, { id, className: "choice", role: "radiogroup", ariaLabel: label }, ...this.inputs.map((input) => element("label", options[input.value], {}, input)));
   }
 
-  show(value) {
-    for (const each of this.buttons) {
-      each.ariaChecked = String(each.value === String(value));
-      each.tabIndex = each.value === String(value) ? 0 : -1;
-    }
-  }
+  show(value) { for (const input of this.inputs) input.checked = input.value === String(value); }
 }
 
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }; // rows and columns
@@ -157,17 +141,6 @@ function once(make) {
     if (!known.has(of)) known.set(of, make(of));
     return known.get(of);
   };
-}
-
-/** The largest number up to `most` for which something holds that also holds for all smaller ones, and for 0. */
-function lastWhere(most, holds) {
-  let [low, high] = [0, most];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (holds(middle)) low = middle;
-    else high = middle - 1;
-  }
-  return low;
 }
 
 /** The sums of the first values, from none to all of them; NaN counts as 0. */

@@ -21,9 +21,7 @@ class SvgPen {
   save() { this.saved.push({ ...Object.fromEntries(Object.keys(PEN).map((name) => [name, this[name]])), matrix: this.matrix, clipped: this.clipped }); }
   restore() { Object.assign(this, this.saved.pop()); }
   setTransform(...parts) { this.matrix = new DOMMatrix(parts); }
-  getTransform() { return this.matrix; }
   translate(x, y) { this.matrix = this.matrix.translate(x, y); }
-  scale(x, y) { this.matrix = this.matrix.scale(x, y); }
   rotate(angle) { this.matrix = this.matrix.rotate((180 * angle) / Math.PI); }
   setLineDash(dash) { this.dash = dash.join(" "); }
   clearRect() { Object.assign(this, { root: this.root.replaceChildren() ?? this.root, clipped: undefined }); } // the page clears whole canvases
@@ -31,11 +29,8 @@ class SvgPen {
   moveTo(x, y) { this.path += `M${x} ${y}`; }
   lineTo(x, y) { this.path += `L${x} ${y}`; }
   rect(x, y, wide, high) { this.path += `M${x} ${y}h${wide}v${high}h${-wide}z`; }
-  closePath() { this.path += "z"; }
   stroke() { this.put(draw("path", { d: this.path, ...this.line() })); }
-  fill() { this.put(draw("path", { d: this.path, fill: this.tint(this.fillStyle) })); }
   fillRect(x, y, width, height) { this.put(draw("rect", { x, y, width, height, fill: this.tint(this.fillStyle), "shape-rendering": "crispEdges" })); }
-  strokeRect(x, y, width, height) { this.put(draw("rect", { x, y, width, height, ...this.line() })); }
   clip() {
     const id = `clip-${this.defs.childElementCount}`;
     this.defs.append(draw("clipPath", { id }, draw("path", { d: this.path, transform: `${this.matrix}` })));

@@ -25,23 +25,13 @@ function headTitle(call = state.call, head = state.head, n = state.run) {
   return `mean of all ${count} heads${kind}`;
 }
 
-let lastHead = 0; // the single head before a mean was chosen
-/** The next choice: from a head to the mean of its call, to the mean of all calls, and back to the head. */
-function nextMean() {
-  const { run, call, head } = state;
-  if (noMeans(run)) return announce(noMeans(run));
-  if (!isMean(head)) lastHead = head;
-  const wider = (next) => countOf(run, call, next) > countOf(run, call, head);
-  return choose({ head: !isMean(head) && wider("mean") ? "mean" : wider("all") ? "all" : lastHead });
-}
-
 /** Why the means of a run cannot be shown, and how to see them; "" if they can. */
 const noMeans = (n) => (runs[n].means === false ? "Means over the heads of so long a text take too long to compute here. To see them, serve the run: regard look --serve." : "");
 
-/** A list of the heads of a run and of their means. none: the text of an additional first entry without a head; fits(call): which calls are listed. */
+/** A list of the heads of a run and of their means. run(): which run; none: the text of an additional first entry without a head; fits(call): which calls are listed. */
 class HeadList {
-  constructor(id, { none = null, fits = () => true, pick }) {
-    Object.assign(this, { none, fits });
+  constructor(id, { none = null, fits = () => true, run = () => state.run, pick }) {
+    Object.assign(this, { none, fits, run });
     const chosen = () => {
       const [call, head] = this.node.value.split(".");
       pick(call === "" ? null : { call: Number(call), head: isMeanName(head) ? head : Number(head) });
@@ -49,9 +39,9 @@ class HeadList {
     this.node = element("select", undefined, { id, className: "head-list", onchange: chosen });
   }
 
-  /** Lists the heads of the run that is shown; nothing is built if they are those that are listed. */
+  /** Lists the heads of the run; nothing is built if they are those that are listed. */
   fill() {
-    const n = state.run, missing = noMeans(n);
+    const n = this.run(), missing = noMeans(n);
     const entry = (call, head) => (isMean(head) && missing
       ? { text: `${headTitle(call, head, n)} (not in this file)`, value: `${call}.${head}`, disabled: true, title: missing }
       : { text: headTitle(call, head, n), value: `${call}.${head}` });
@@ -75,6 +65,6 @@ class HeadList {
     }));
   }
 
-  show(call, head) { this.node.value = call === null ? "" : `${head === "all" ? callsOf(state.run, call, head)[0] : call}.${head}`; }
+  show(call, head) { this.node.value = call === null ? "" : `${head === "all" ? callsOf(this.run(), call, head)[0] : call}.${head}`; }
 }
 const isMeanName = (text) => Object.hasOwn(MEANS, text);

@@ -18,7 +18,7 @@ keys.unshift(
   { keys: ["p"], label: "p", what: "value of cells that pool several weights: sum or largest", run: () => choose({ pool: nextOf(POOLS, state.pool) }) },
   { keys: ["t"], label: "t", what: "switch between what the token attends to and what attends to it", run: () => choose({ direction: nextOf({ to: 1, from: 1 }, state.direction) }) },
   { keys: ["m"], label: "m", what: "light or dark theme", run: () => otherTheme() },
-  { keys: ["Escape"], label: "Esc", what: "leave the filled window; clear the chosen key and the additional rows", run: () => choose(state.filled ? { filled: null } : { key: null, pins: [] }) },
+  { keys: ["Escape"], label: "Esc", what: "clear the chosen key and the additional rows", run: () => choose({ key: null, pins: [] }) },
   { keys: ["?"], label: "?", what: "this help", run: () => help() },
 );
 

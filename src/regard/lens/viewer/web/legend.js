@@ -13,13 +13,12 @@ const legend = {
   /** The model and the text of the run in the first line of the page. */
   about() {
     const { model, text, calls, axes, facts } = runs[state.run];
-    const several = (values, one, many = `${one}s`) => {
-      const all = [...new Set(values)];
-      const count = (value) => value.toLocaleString("en");
-      return all.length > 1 ? `${count(Math.min(...all))} to ${count(Math.max(...all))} ${many}` : `${count(all[0])} ${all[0] === 1 ? one : many}`;
+    const several = (values, one) => {
+      const [least, most] = [Math.min(...values), Math.max(...values)];
+      return `${least < most ? `${least.toLocaleString("en")} to ` : ""}${counted(most, one)}`;
     };
     const lengths = Object.values(axes).map((of) => of.tokens.length);
-    const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
+    const about = [`${counted(calls.length, "call")} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
     if (facts.changed) about.push(`changed: ${facts.changed}`);
     if (facts.predicted) about.unshift(`predicts ${clip(facts.predicted[0][0].trim() || "␣", 40)} (${percent(facts.predicted[0][1])})`);
     $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · “", element("bdi", clip(text, 120)), "”"] : []));
@@ -32,20 +31,17 @@ const legend = {
       $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
       $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
     }
-    $("hide-special").addEventListener("change", (event) => choose({ hideSpecial: event.target.checked }));
   },
 
   async draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("run")) this.about();
     if (any("scale", "theme")) drawRamp($("ramp-box"), state.scale, evenly(SCALES[state.scale].ticks));
-    if (any("run", "call", "scale", "pool", "hideSpecial", "theme")) {
+    if (any("run", "call", "scale", "pool", "theme")) {
       for (const id of ["scale", "pool"]) $(id).value = state[id];
       $("pool").title = `a cell that pools several weights shows: ${POOLS[state.pool]}`;
-      $("hide-special").checked = state.hideSpecial;
-      $("hide-special-box").hidden = !keyAxis().special.includes(true);
     }
-    if (any("run", "call", "head", "query", "key", "pins", "direction", "hideSpecial", "step", "theme")) await this.sentence();
+    if (any("run", "call", "head", "query", "key", "pins", "direction", "step", "theme")) await this.sentence();
   },
 
   /** The swatches of the codes that are on the map. */
@@ -54,7 +50,7 @@ const legend = {
   },
 
   async sentence() {
-    const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key, direction: state.direction, hideSpecial: state.hideSpecial };
+    const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key, direction: state.direction };
     const line = await reading();
     if (overtaken(place)) return;
     const pinned = line.to ? queryAxis() : keyAxis();
@@ -74,8 +70,7 @@ const legend = {
     const itself = line.of === queryAxis() && !several && most === line.places[0];
     const parts = [several ? " put on average " : " puts ", `${percent(line.p[most])} of ${several ? "their" : "its"} weight on `, ...this.beside(line, most, itself), "."];
     if (line.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
-    if (hiding(state.run)) parts.push(" Special tokens are left out and the other weights renormalized to 100 %: these are not the model’s own numbers.");
-    else if (callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
+    if (callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
     return parts;
   },
 
@@ -103,7 +98,7 @@ const legend = {
     const values = names.map((name) => [metrics.value(name, state.call, state.head) ?? 0, METRICS[name]?.title]);
     const [most, title] = values.reduce((best, each) => (each[0] > best[0] ? each : best));
     const first = start.why && start.call === state.call && start.head === state.head && !this.effect() ? ` Shown first: ${start.why}.` : "";
-    return [most > 0 && callNow().Q > 1 ? ` Over all rows, this head puts ${percent(most, 2)} of its ${title}.` : "", first];
+    return [most > 0 && callNow().Q > 1 ? ` On average, this head puts ${percent(most, 2)} of its ${title}.` : "", first];
   },
 
   /** A warning about invalid weights. */

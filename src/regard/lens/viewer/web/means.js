@@ -22,10 +22,10 @@ async function meanCodes(embedded, n, call, head) {
   return { coarse, fine, exact: `mean of the weights of ${count} heads, rounded again`, error };
 }
 
-/** The code of a cell without a number, from those of two heads: NaN first, then forbidden weight, numbers, zero, and masked. */
+/** The kind of two weights together, as the code of one: NaN first, then forbidden weight, numbers, small ones, zero, and masked. */
 function joinedKind(a, b) {
-  const rank = (code) => (code === NAN || code === OUT ? 4 : code === LEAK ? 3 : code >= FIRST || code === TINY ? 2 : code);
-  return [MASKED, ZERO, TINY, LEAK, NAN][Math.max(rank(a), rank(b))];
+  const rank = (code) => (code === NAN || code === OUT ? 5 : code === LEAK ? 4 : code >= FIRST ? 3 : code === TINY ? 2 : code);
+  return [MASKED, ZERO, TINY, FIRST, LEAK, NAN][Math.max(rank(a), rank(b))];
 }
 
 /** Both bytes of a weight, as in codes.py. code: the largest code of its parts, for weights without a positive number. */
@@ -52,5 +52,5 @@ function figuresOf({ coarse, fine }, { Q, K }, special) {
     }
     rows.spread[i] = rows.attended[i] > 1 ? rows.entropy[i] / Math.log(rows.attended[i]) : 0 * rows.entropy[i];
   }
-  return { ...rows, ...keys, ordinary: ordinary({ coarse, fine }, Q, K, special) };
+  return { ...rows, ...keys };
 }

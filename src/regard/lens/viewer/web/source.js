@@ -3,10 +3,9 @@
 //   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
 //   rows(n, call, i) -> the same row of all heads, one after the other   head(n, call, head) -> all weights of a head, row by row
-//   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
-//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, moved, received, readers, lengths, ordinary}   readers: how many
-//                           rows may attend to each key; lengths: of the values, and moved: Σ p · length, if they were recorded; ordinary: Σ p over the keys
-//                           that are not special tokens; missing figures are NaN
+//   pair(n, call, i, j) -> {coarse, fine} of all heads of a call
+//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, moved, received, readers, lengths}   readers: how many
+//                           rows may attend to each key; lengths: of the values, and moved: Σ p · length, if they were recorded; missing figures are NaN
 //   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
 //   matrices(n, call, head, i, j) -> the matrices of a head and what they give for row i and key j, as in matrices.py; in a page only
 //                           some elements of one head, which `elements` lists; null if there are none
@@ -115,7 +114,15 @@ class Embedded {
     const { Q, K } = runs[n].calls[call];
     const { coarse, fine, exact } = await this.head(n, call, head);
     const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
-    return { rows, columns, exact, ...gathered({ coarse, fine }, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
+    const [size, top, left] = [2 ** level, row * TILE, column * TILE];
+    if (level === 0) {
+      const part = (codes) => Uint8Array.from({ length: rows * columns }, (_, at) => codes[(top + Math.floor(at / columns)) * K + left + (at % columns)]);
+      return { rows, columns, exact, coarse: part(coarse), fine: part(fine) };
+    }
+    return { rows, columns, exact, coarse: Uint8Array.from({ length: rows * columns }, (_, at) => {
+      const [i, j] = [(top + Math.floor(at / columns)) * size, (left + (at % columns)) * size];
+      return pooled({ coarse, fine }, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
+    }) };
   }
 
   async row(n, call, head, i) {
@@ -138,13 +145,10 @@ class Embedded {
 
   async column(n, call, head, j) { return columnOfCodes(await this.head(n, call, head), runs[n].calls[call].K, j); }
 
-  async pair(n, queries, keys, i, j) {
-    const matching = runs[n].calls.map((call, number) => ({ call, number })).filter(({ call }) => call.queries === queries && call.keys === keys);
-    return Promise.all(matching.map(async ({ call, number }) => {
-      const found = await Promise.all(Array.from({ length: call.heads }, (_, head) => this.row(n, number, head, i)));
-      const part = (name) => Uint8Array.from(found, (row) => row[name][j]);
-      return { call: number, coarse: part("coarse"), fine: part("fine"), exact: found[0].exact };
-    }));
+  async pair(n, call, i, j) {
+    const found = await Promise.all(Array.from({ length: runs[n].calls[call].heads }, (_, head) => this.row(n, call, head, i)));
+    const part = (name) => Uint8Array.from(found, (row) => row[name][j]);
+    return { coarse: part("coarse"), fine: part("fine") };
   }
 
   async tracks(n, call, head) {
@@ -154,7 +158,7 @@ class Embedded {
     if (isMean(head)) return figuresOf(codes, runs[n].calls[call], special);
     const kept = await this.framed(`tracks-${n}-${call}`); // of a call that is stored whole only what its weights do not say
     const stored = Object.fromEntries(kept.parts.map(({ name, shape: [, size] }) => [name, kept[name].subarray(head * size, (head + 1) * size)]));
-    return { ...(stored.attended ? { ordinary: ordinary(codes, Q, K, special) } : figuresOf(codes, runs[n].calls[call], special)), ...stored };
+    return stored.attended ? stored : { ...figuresOf(codes, runs[n].calls[call], special), ...stored };
   }
 
   async overview(n, call) {
@@ -195,31 +199,10 @@ class Served {
     });
   }
 
-  async tile(n, call, head, pool, level, row, column) {
-    const found = await this.request(`tile/${n}/${call}/${head}/${pool}/${level}/${row}/${column}`);
-    return sized(found);
-  }
-  /** Rows and columns of a head that is one tile are parts of this tile, which the map shows anyway. */
-  oneTile(n, call) { return Math.max(runs[n].calls[call].Q, runs[n].calls[call].K) <= TILE; }
-  async row(n, call, head, i) {
-    if (!this.oneTile(n, call)) return this.request(`row/${n}/${call}/${head}/${i}`);
-    const tile = await this.tile(n, call, head, "share", 0, 0, 0);
-    return rowOfCodes(tile, tile.columns, i);
-  }
-  async column(n, call, head, j) {
-    if (!this.oneTile(n, call)) return this.request(`column/${n}/${call}/${head}/${j}`);
-    const tile = await this.tile(n, call, head, "share", 0, 0, 0);
-    return columnOfCodes(tile, tile.columns, j);
-  }
-  async pair(n, queries, keys, i, j) {
-    const found = await this.request(`pair/${n}/${encodeURIComponent(queries)}/${encodeURIComponent(keys)}/${i}/${j}`);
-    let at = 0;
-    return found.calls.map((call) => {
-      const heads = runs[n].calls[call].heads;
-      at += heads;
-      return { call, coarse: found.coarse.subarray(at - heads, at), fine: found.fine.subarray(at - heads, at), exact: found.exact };
-    });
-  }
+  async tile(...place) { return sized(await this.request(`tile/${place.join("/")}`)); }
+  row(n, call, head, i) { return this.request(`row/${n}/${call}/${head}/${i}`); }
+  column(n, call, head, j) { return this.request(`column/${n}/${call}/${head}/${j}`); }
+  pair(n, call, i, j) { return this.request(`pair/${n}/${call}/${i}/${j}`); }
   /** All codes of a head, from its tiles. */
   async head(n, call, head) {
     const { Q, K } = runs[n].calls[call];
@@ -272,32 +255,6 @@ function computedCodes(kept, allowed, { Q, K, heads, groups, formula }, head, to
     }
   }
   return { coarse, fine, exact: "exact", error };
-}
-
-/** The weight of each row on keys that are not special tokens. */
-function ordinary({ coarse, fine }, Q, K, special) {
-  const found = new Float64Array(Q);
-  for (let i = 0, at = 0; i < Q; i++) {
-    for (let j = 0; j < K; j++, at++) if (!special[j] && coarse[at]) found[i] += weight(coarse[at], fine?.[at]) || 0; // NaN counts as 0
-  }
-  return found;
-}
-
-/** Pools the codes of a head into cells of 2^level × 2^level pairs. */
-function gathered({ coarse, fine }, Q, K, pool, level, top, left, rows, columns) {
-  if (level === 0) {
-    const part = (codes) => {
-      const found = new Uint8Array(rows * columns);
-      for (let r = 0; r < rows; r++) found.set(codes.subarray((top + r) * K + left, (top + r) * K + left + columns), r * columns);
-      return found;
-    };
-    return { coarse: part(coarse), fine: part(fine) };
-  }
-  const size = 2 ** level;
-  return { coarse: Uint8Array.from({ length: rows * columns }, (_, at) => {
-    const [i, j] = [(top + Math.floor(at / columns)) * size, (left + (at % columns)) * size];
-    return pooled({ coarse, fine }, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
-  }) };
 }
 
 /** The code of some cells as one: invalid weights take precedence; masked only if all are. weighs(i): how many rows of the matrix row i is. */

@@ -25,7 +25,6 @@ choosable("key", null, position); // the pinned column, if a pair was chosen
 choosable("scale", USUAL, oneOf(SCALES));
 choosable("pool", "share", oneOf(POOLS));
 choosable("direction", "to", oneOf({ to: 1, from: 1 })); // to: what the row attends to; from: what attends to the key at its position
-choosable("hideSpecial", false, { key: "hide", write: (hide) => (hide ? "special" : undefined), read: (text) => text === "special" });
 choosable("pins", [], { // additional rows, which the reader averages
   write: (pins) => (pins.length ? pins.join(",") : undefined),
   read: (text) => (/^\d{1,9}(,\d{1,9}){0,63}$/.test(text) ? numbersOf(text) : undefined),
@@ -95,7 +94,7 @@ async function drawScreens(changed) {
 
 const redraw = () => drawScreens(new Set([...Object.keys(state), "theme"]));
 /** Whether the state has changed since the data of this place was requested. */
-const overtaken = (place) => ["run", "call", "head", "query", "key", "scale", "pool", "hideSpecial", "direction"].some((name) => name in place && place[name] !== state[name]);
+const overtaken = (place) => ["run", "call", "head", "query", "key", "scale", "pool", "direction"].some((name) => name in place && place[name] !== state[name]);
 
 function address() {
   const parts = choices.map(({ name, key, write }) => [key, write(state[name])]).filter(([, text]) => text !== undefined);

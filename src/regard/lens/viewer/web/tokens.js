@@ -18,11 +18,13 @@ function clip(text, most) {
 /** The direction of a text: that of its first character with a direction. */
 const directionOf = (text) => (RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr");
 
+/** The number of the patch of each token that represents one. */
+const placesOf = once(({ places }) => new Map(places.map((i, at) => [i, at])));
 /** The patch of an image that a token of a text represents: its row and column; undefined for words. */
 function patchOf(of, i) {
   if (of.grid || !of.patches) return undefined;
-  const { places, grid: [, columns] } = of.patches, at = i - places[0];
-  return at >= 0 && at < places.length ? [Math.floor(at / columns), at % columns] : undefined;
+  const at = placesOf(of.patches).get(i), [, columns] = of.patches.grid;
+  return at === undefined ? undefined : [Math.floor(at / columns), at % columns];
 }
 
 /** A token, cut to so many characters; if the vocabulary lacks it, its characters and what the model saw: 𓀀 ([UNK]). */

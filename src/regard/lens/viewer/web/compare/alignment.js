@@ -4,7 +4,7 @@
 // group with an empty range is only in one of them. Most groups are one token each; several are those that two tokenizers cut
 // differently, and short replacements of another length.
 
-const TABLE = 4e6; // the most cells of the table of a longest common subsequence
+const EDITS = 4000; // tokens that two texts may leave out and add: of texts that differ more, only the beginning and the end correspond
 const SHORT = 3; // replaced tokens of another number are one group up to so many
 
 /** The text of a token by which it is compared: without spaces, marks of the tokenizer, and capitals. */
@@ -22,60 +22,42 @@ function aligned(ours, theirs) {
   return groups;
 }
 
-/** Pairs of positions with equal tokens, in order: a longest common subsequence; of long texts, between tokens that occur once in both. */
+/** Pairs of positions with equal tokens, in order: a longest common subsequence. */
 function matches(a, b, a0, a1, b0, b1) {
   const [before, after] = [[], []];
   while (a0 < a1 && b0 < b1 && a[a0] === b[b0]) before.push([a0++, b0++]);
   while (a0 < a1 && b0 < b1 && a[a1 - 1] === b[b1 - 1]) after.unshift([--a1, --b1]);
-  if (a0 === a1 || b0 === b1) return [...before, ...after];
-  if ((a1 - a0) * (b1 - b0) <= TABLE) return [...before, ...commonSubsequence(a, b, a0, a1, b0, b1), ...after];
-  const found = [];
-  let [i, j] = [a0, b0];
-  for (const [p, q] of [...anchors(a, b, a0, a1, b0, b1), [a1, b1]]) {
-    if (p > i && q > j && (p - i < a1 - a0 || q - j < b1 - b0)) found.push(...matches(a, b, i, p, j, q));
-    if (p < a1) found.push([p, q]);
-    [i, j] = [p + 1, q + 1];
-  }
-  return [...before, ...found, ...after];
+  return [...before, ...commonSubsequence(a.slice(a0, a1), b.slice(b0, b1)).map(([i, j]) => [a0 + i, b0 + j]), ...after];
 }
 
-function commonSubsequence(a, b, a0, a1, b0, b1) {
-  const wide = b1 - b0 + 1;
-  const length = new Uint16Array((a1 - a0 + 1) * wide); // of the longest common subsequence of what follows
-  for (let i = a1 - a0 - 1; i >= 0; i--) {
-    for (let j = b1 - b0 - 1; j >= 0; j--) {
-      const at = i * wide + j;
-      length[at] = a[a0 + i] === b[b0 + j] ? length[at + wide + 1] + 1 : Math.max(length[at + wide], length[at + 1]);
+/** The same, by the fewest edits. Source: Myers, An O(ND) Difference Algorithm and Its Variations, 1986. */
+function commonSubsequence(a, b) {
+  const most = Math.min(a.length + b.length, EDITS), middle = most + 1;
+  const ends = new Int32Array(2 * most + 3), rounds = []; // ends[middle + k]: how far into a the best path leads on which a has taken k more
+  for (let edits = 0; edits <= most; edits++) {
+    rounds.push(ends.slice(middle - edits - 1, middle + edits + 2)); // as they are before this edit
+    for (let k = -edits; k <= edits; k += 2) {
+      const [left, right] = [ends[middle + k - 1], ends[middle + k + 1]];
+      let i = k === -edits || (k !== edits && left < right) ? right : left + 1;
+      while (i < a.length && i - k < b.length && a[i] === b[i - k]) i++;
+      ends[middle + k] = i;
+      if (k === a.length - b.length && i >= a.length) return alongPath(rounds, i, k);
     }
   }
-  const found = [];
-  for (let i = 0, j = 0; i < a1 - a0 && j < b1 - b0;) {
-    const at = i * wide + j;
-    if (a[a0 + i] === b[b0 + j]) found.push([a0 + i++, b0 + j++]);
-    else if (length[at + wide] >= length[at + 1]) i++;
-    else j++;
-  }
-  return found;
+  return [];
 }
 
-/** Tokens that occur once in each text, in an order that both have: the longest increasing subsequence of their positions. */
-function anchors(a, b, a0, a1, b0, b1) {
-  const once = (tokens, from, to) => {
-    const at = new Map();
-    for (let i = from; i < to; i++) at.set(tokens[i], at.has(tokens[i]) ? -1 : i);
-    return at;
-  };
-  const theirs = once(b, b0, b1);
-  const both = [...once(a, a0, a1)].filter(([token, i]) => i >= 0 && (theirs.get(token) ?? -1) >= 0).map(([token, i]) => [i, theirs.get(token)]);
-  const [ends, last] = [[], new Int32Array(both.length)]; // ends[n]: the pair at the end of the best sequence of n + 1 pairs
-  both.forEach(([, q], number) => {
-    const before = lastWhere(ends.length, (count) => both[ends[count - 1]][1] < q);
-    last[number] = before ? ends[before - 1] : -1;
-    ends[before] = number;
-  });
-  const found = [];
-  for (let number = ends.at(-1) ?? -1; number >= 0; number = last[number]) found.unshift(both[number]);
-  return found;
+/** The pairs of equal tokens along the path that ends at token i of a, k more than those of b. */
+function alongPath(rounds, i, k) {
+  const pairs = [];
+  for (let edits = rounds.length - 1; edits >= 0; edits--) {
+    const [left, right] = [k - 1, k + 1].map((diagonal) => rounds[edits][diagonal + edits + 1]);
+    const added = k === -edits || (k !== edits && left < right); // whether the edit takes a token of b
+    const begin = edits === 0 ? 0 : added ? right : left + 1;
+    for (; i > begin; i--) pairs.push([i - 1, i - 1 - k]);
+    [i, k] = added ? [begin, k + 1] : [begin - 1, k - 1];
+  }
+  return pairs.reverse();
 }
 
 /** Groups of tokens without equals: at both ends those with the same characters, and between them one by one. */

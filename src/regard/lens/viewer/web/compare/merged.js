@@ -161,8 +161,7 @@ function overGroups(rows, ranges) {
   ranges.forEach(([from, to], at) => {
     for (let j = from; j < to; j++) {
       for (const row of rows) {
-        if (INVALID.has(row.code[j])) code[at] = row.code[j];
-        else if (!INVALID.has(code[at]) && row.code[j] !== MASKED) code[at] = Math.max(code[at], row.code[j]);
+        code[at] = joinedKind(code[at], row.code[j]);
         p[at] += row.p[j] / rows.length;
       }
     }

@@ -27,7 +27,7 @@ class MergedPlace {
     const row = query ?? this.query;
     if (comparison.positionIn(side, "queries", this.at, row) === null) side = 1 - side;
     const place = comparison.heads(this.at)[side];
-    const change = side === comparison.lead ? {} : { run: comparison.sides[side], ...place, query: comparison.positionIn(side, "queries", this.at, row) };
+    const change = side === comparison.lead ? {} : { run: comparison.sides[side], ...place, second: state.second && this.at, query: comparison.positionIn(side, "queries", this.at, row) };
     if (query !== undefined) change.query = comparison.positionIn(side, "queries", this.at, query);
     if (key !== undefined) change.key = key === null ? null : comparison.positionIn(side, "keys", this.at, key);
     if (pins !== undefined) change.pins = pins.map((pin) => comparison.positionIn(side, "queries", this.at, pin)).filter((pin) => pin !== null);

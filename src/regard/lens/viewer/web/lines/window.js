@@ -1,6 +1,6 @@
 // The rows and keys between which lines are drawn: all of a short text; of a long one, a window around a row. And the lines, as an SVG.
 
-const SHOWN = { rows: 40, keys: 48, strongest: 8, own: 4 }; // the most rows and keys; of the keys, the strongest ones outside the window, and those of the chosen row among them
+const SHOWN = { rows: 40, keys: 48, own: 4 }; // the most rows and keys; of the keys outside the window, the strongest ones of the chosen row
 
 /** The rows of the window around `middle`: as they were before if it is among them, so that the window rests. */
 function rowsAround(middle, count, before = []) {
@@ -27,14 +27,11 @@ async function weightsBetween(run, heads, rows, chosen, middle) {
 
 /** The weights of some rows of one head, and their sums over these rows by key. */
 async function rowsOf(run, place, rows) {
-  const { special } = runs[run].axes[runs[run].calls[place.call].keys];
-  const hide = hiding(run);
-  const [tracks, ...answers] = await Promise.all([hide ? tracksOf(run, place) : null, ...rows.map((i) => source.row(run, place.call, place.head, i))]);
-  const sums = new Float64Array(special.length);
+  const answers = await Promise.all(rows.map((i) => source.row(run, place.call, place.head, i)));
+  const sums = new Float64Array(runs[run].calls[place.call].K);
   const of = new Map(rows.map((i, at) => {
     const { coarse, fine } = answers[at];
-    const factor = hide ? renormalization(tracks, [i]) : 1;
-    const p = Float64Array.from(coarse, (code, j) => (hide && special[j] ? 0 : weight(code, fine?.[j]) * factor));
+    const p = Float64Array.from(coarse, (code, j) => weight(code, fine?.[j]));
     p.forEach((value, j) => { sums[j] += value || 0; }); // NaN counts as 0
     return [i, { p, code: coarse, fine }];
   }));
@@ -52,12 +49,9 @@ function keysOf({ K, queries, keys, start }, rows, sums, chosen, own) {
   if (K <= SHOWN.keys) return every;
   const found = new Set(chosen === null ? [] : [chosen]);
   if (queries === keys || queries === "queries") for (const i of rows) if (start + i < K) found.add(start + i);
-  const most = found.size ? Math.max(SHOWN.strongest, SHOWN.keys - found.size) : SHOWN.keys;
-  const full = found.size + most;
-  for (const [weights, size] of [[own, found.size + SHOWN.own], [sums, full]]) {
-    const strong = every.filter((j) => !found.has(j) && weights[j] > 0).sort((a, b) => weights[b] - weights[a] || a - b);
-    for (const j of strong.slice(0, size - found.size)) found.add(j);
-  }
+  const strongest = (weights) => every.filter((j) => weights[j] > 0).sort((a, b) => weights[b] - weights[a] || a - b);
+  for (const j of strongest(own).filter((j) => !found.has(j)).slice(0, SHOWN.own)) found.add(j);
+  for (const j of strongest(sums)) if (found.size < SHOWN.keys) found.add(j);
   return [...found].sort((a, b) => a - b);
 }
 

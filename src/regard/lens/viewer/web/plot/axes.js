@@ -14,13 +14,11 @@ const TRACKS = {
   special: { title: "special", place: (value) => value },
 };
 
-/** The figures of some rows as text: their mean entropy, without rows of one key, and their weight on special tokens, if there are any. */
-function rowWords(tracks, first, count = 1) {
-  const rows = Array.from({ length: count }, (_, at) => first + at);
-  const mean = (values, some = rows) => some.reduce((sum, i) => sum + values[i], 0) / some.length;
-  const [some, several] = [1, 2].map((least) => rows.filter((i) => Math.round(tracks.attended[i]) >= least));
-  const entropy = several.length ? `entropy ${percent(mean(tracks.spread, several), 2)} of the maximum possible` : some.length ? "one key: nothing to spread" : "no key is allowed";
-  return [entropy, ...(keyAxis().special.includes(true) ? [`${percent(mean(tracks.special), 2)} on special tokens`] : [])].join(", ");
+/** The figures of a row as text: its entropy, and its weight on special tokens, if there are any. */
+function rowWords(tracks, i) {
+  const attended = Math.round(tracks.attended[i]);
+  const entropy = attended > 1 ? `entropy ${percent(tracks.spread[i], 2)} of the maximum possible` : attended ? "one key: nothing to spread" : "no key is allowed";
+  return [entropy, ...(keyAxis().special.includes(true) ? [`${percent(tracks.special[i], 2)} on special tokens`] : [])].join(", ");
 }
 
 const loadedTracks = new Memory(12);
@@ -77,14 +75,13 @@ const alongAxis = (side, position) => (position - side.first) * side.step;
 
 function tokenLabels(plot, context, side) {
   const { of, across, pen } = side;
-  const tints = plot.palette;
   const room = (across ? plot.upright : plot.labels) - 6;
   for (let i = Math.floor(side.first); i < side.last; i++) {
     const middle = alongAxis(side, i + 0.5);
     if (middle < 0 || middle > side.length) continue;
     const chosen = across ? i === plot.place.key : i === plot.place.query;
     context.font = `${chosen ? "600 " : ""}${Math.min(12.5, side.step * 0.92)}px system-ui, sans-serif`;
-    context.fillStyle = chosen ? tints.accent : of.special[i] ? tints.soft : tints.ink;
+    context.fillStyle = chosen ? css("--accent") : of.special[i] ? css("--soft") : css("--ink");
     context.textBaseline = "middle";
     const flat = across && side.step >= 54;
     const text = fittedLabel(context, of, i, flat ? side.step - 6 : room);
@@ -120,9 +117,8 @@ function fittedText(context, text, room) {
 function fit(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const parts = characters(text);
-  const cut = (count) => `${parts.slice(0, count).join("")}…`;
-  const most = lastWhere(parts.length, (count) => context.measureText(cut(count)).width <= room);
-  return most ? cut(most) : "";
+  while (parts.length && context.measureText(`${parts.join("")}…`).width > room) parts.pop();
+  return parts.length ? `${parts.join("")}…` : "";
 }
 
 /** The round step between labeled positions. */
@@ -134,30 +130,22 @@ function tickStep(step, apart) {
 
 function positionLabels(plot, context, side) {
   const { across, pen } = side;
-  const tints = plot.palette;
   const size = tickStep(side.step, across ? 58 : 34);
-  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: tints.soft, textBaseline: across ? "alphabetic" : "middle", textAlign: across ? "center" : "right" });
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--soft"), textBaseline: across ? "alphabetic" : "middle", textAlign: across ? "center" : "right" });
   for (let i = Math.ceil(side.first / size) * size; i < side.last; i += size) {
     const middle = alongAxis(side, i + 0.5);
     if (middle < 0 || middle > side.length) continue;
-    pen.fill(middle - 0.5, middle + 0.5, pen.inner - 12, pen.inner - 8, tints.soft);
+    pen.fill(middle - 0.5, middle + 0.5, pen.inner - 12, pen.inner - 8, css("--soft"));
     const text = i.toLocaleString("en");
-    const inside = (words) => pen.start + clamp(middle, context.measureText(words).width / 2 - 4, side.length + plot.right - context.measureText(words).width / 2);
-    const [x, y] = across ? [inside(text), pen.inner - 15] : [pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6)];
+    const half = context.measureText(text).width / 2;
+    const [x, y] = across ? [pen.start + clamp(middle, half - 4, side.length + plot.right - half), pen.inner - 15] : [pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6)];
     context.fillText(text, x, y);
-    if (side.of.segments.length || wordOf(side.of, i) === String(i)) continue; // segments have names of their own, plain positions need none
-    const room = across ? size * side.step - 8 : plot.labels - 20 - context.measureText(text).width;
-    if (room < 30) continue;
-    const word = fittedLabel(context, side.of, i, room);
-    context.direction = directionOf(word);
-    context.fillText(word, across ? inside(word) : x - 6 - context.measureText(text).width, across ? y - 14 : y);
-    context.direction = "ltr";
   }
 }
 
 /** The names of segments, shown when positions are shown instead of tokens. */
 function segmentNames(plot, context, side) {
-  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: plot.palette.ink, textBaseline: "alphabetic", textAlign: "center" });
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--ink"), textBaseline: "alphabetic", textAlign: "center" });
   for (const [start, stop, name] of side.of.segments) {
     const [from, to] = [Math.max(0, alongAxis(side, start)), Math.min(side.length, alongAxis(side, Math.min(stop, side.most)))];
     if (to - from < 24) continue;
@@ -173,14 +161,14 @@ function segmentNames(plot, context, side) {
 function segmentBand(plot, side) {
   side.of.segments.forEach(([start, stop], number) => {
     if (stop < side.first || start > side.last) return;
-    side.pen.fill(alongAxis(side, start), alongAxis(side, Math.min(stop, side.most)), side.pen.inner - 6, side.pen.inner - 2, number % 2 ? plot.palette.soft : plot.palette.accent, 0.55);
+    side.pen.fill(alongAxis(side, start), alongAxis(side, Math.min(stop, side.most)), side.pen.inner - 6, side.pen.inner - 2, number % 2 ? css("--soft") : css("--accent"), 0.55);
   });
 }
 
 /** Marks positions where the tokens of two compared runs differ. */
 function differences(plot, side) {
   const other = plot.differing?.(side.across ? "keys" : "queries");
-  if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, plot.palette.out));
+  if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, css("--out")));
 }
 
 /** Calls draw(from, to, value) for visible bars with a value other than 0, including NaN. */
@@ -196,15 +184,14 @@ function trackBlocks(side, values, draw) {
 
 function trackBars(plot, context, side, name, tracks, near) {
   const { pen, across } = side;
-  const tints = plot.palette;
   const { title, place } = TRACKS[name];
-  pen.fill(0, alongAxis(side, side.last), near, near + plot.track, tints.raised);
+  pen.fill(0, alongAxis(side, side.last), near, near + plot.track, css("--raised"));
   if (tracks) trackBlocks(side, tracks[name], (from, to, value) => {
     const none = Number.isNaN(value);
     const tall = none ? plot.track : clamp(place(value, plot.call), 0, 1) * plot.track;
-    pen.fill(from, side.step >= 4 ? to - 1 : to, across ? near + plot.track - tall : near, across ? near + plot.track : near + tall, none ? tints.nan : tints.soft, 0.8);
+    pen.fill(from, side.step >= 4 ? to - 1 : to, across ? near + plot.track - tall : near, across ? near + plot.track : near + tall, none ? css("--nan") : css("--soft"), 0.8);
   });
-  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: tints.soft, textBaseline: "middle", textAlign: across ? "right" : "left" });
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--soft"), textBaseline: "middle", textAlign: across ? "right" : "left" });
   context.save();
   if (across) context.translate(pen.start - 7, near + plot.track / 2);
   else { context.translate(near + plot.track / 2, pen.start - 5); context.rotate(-Math.PI / 2); }

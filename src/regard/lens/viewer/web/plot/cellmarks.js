@@ -4,10 +4,9 @@ const SIGNS = { [NAN]: "×", [OUT]: "±", [LEAK]: "!", [ZERO]: "0" };
 
 /** Gaps between cells, signs, and numbers; only for single weights, and only for those on the screen. */
 function drawCells(plot, context, painter, at, place, near, X, Y) {
-  const { dpr, palette: tints, width, height } = plot;
+  const { dpr, width, height } = plot;
   const [wide, high] = [at.kx * dpr, at.ky * dpr];
   const numbers = at.kx >= 46 && at.ky >= 20;
-  const hide = !painter.label && hiding(painter.n), keys = runs[plot.run()].axes[plot.call.keys];
   const size = Math.min(13, 0.62 * Math.min(at.kx, at.ky)) * dpr;
   context.textAlign = "center";
   context.textBaseline = "middle";
@@ -17,19 +16,19 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
     if (!tile) continue;
     const [top, left] = [spot.row * TILE, spot.column * TILE];
     for (let i = Math.max(top, Math.floor(at.row)); i < Math.min(i1, top + tile.rows); i++) {
-      const row = painter.label ? null : rowNow(painter.n, i, 1, painter.tracks());
-      if (row === undefined) continue; // not loaded yet
+      const attended = painter.label ? 1 : attendedNow(i, painter.tracks());
+      if (attended === undefined) continue; // not loaded yet
       for (let j = Math.max(left, Math.floor(at.column)); j < Math.min(j1, left + tile.columns); j++) {
         const cell = (i - top) * tile.columns + j - left;
-        const text = painter.label ? painter.label(tile, cell, numbers) : hide && anySpecial(keys, j, 1) ? "" : labelOf(tile, cell, numbers, row.factor);
+        const text = painter.label ? painter.label(tile, cell, numbers) : labelOf(tile, cell, numbers);
         if (!text) continue;
         context.font = `${text.length > 1 ? 500 : 600} ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
-        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row);
+        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, attended);
         context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
       }
     }
   }
-  context.strokeStyle = tints.paper;
+  context.strokeStyle = css("--paper");
   context.lineWidth = Math.max(1, Math.round(dpr));
   context.globalAlpha = Math.min(1, (Math.min(at.kx, at.ky) - 8) / 8);
   context.beginPath();
@@ -39,26 +38,26 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
   context.globalAlpha = 1;
 }
 
-/** The sign of an invalid weight; otherwise the number if there is space, times the factor of the renormalization. */
-function labelOf({ coarse, fine }, cell, numbers, factor) {
+/** The sign of an invalid weight; otherwise the number if there is space. */
+function labelOf({ coarse, fine }, cell, numbers) {
   const code = coarse[cell];
   if (code === MASKED) return "";
   if (code !== ZERO && code < FIRST && code !== TINY) return SIGNS[code] ?? "";
   if (!numbers) return code === ZERO ? SIGNS[ZERO] : "";
   if (code === ZERO) return "0";
-  return code === TINY ? "<10⁻⁶" : percent(weight(code, fine?.[cell]) * factor, 2);
+  return code === TINY ? "<10⁻⁶" : percent(weight(code, fine?.[cell]), 2);
 }
 
 /** A readable text color for a cell. */
-function inkOf(plot, { coarse }, cell, row) {
+function inkOf(plot, { coarse }, cell, attended) {
   const code = coarse[cell];
-  if (INKS[code]) return plot.palette[INKS[code].slice(2)];
-  return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row.attended), state.scale);
+  if (INKS[code]) return css(INKS[code]);
+  return ink(step(code === TINY ? 0 : COARSE[code], state.scale, attended), state.scale);
 }
 
 /** Lines through the pinned row and key, dashes for additional rows, and the pointer. */
 function drawPins(plot, context, at) {
-  const { left, top, width, height, palette: tints, place } = plot;
+  const { left, top, width, height, place } = plot;
   const X = (key) => left + (key - at.column) * at.kx, Y = (row) => top + (row - at.row) * at.ky;
   const right = Math.min(left + width, X(plot.call.K)), bottom = Math.min(top + height, Y(Math.min(plot.call.Q, place.rows)));
   context.save();
@@ -66,7 +65,7 @@ function drawPins(plot, context, at) {
   context.rect(left - 3, top - 3, right - left + 6, bottom - top + 6);
   context.clip();
   const line = (tint, wide, path) => {
-    for (const [style, thick, alpha] of [[tints.paper, wide + 2, 0.55], [tint, wide, 1]]) {
+    for (const [style, thick, alpha] of [[css("--paper"), wide + 2, 0.55], [tint, wide, 1]]) {
       Object.assign(context, { strokeStyle: style, lineWidth: thick, globalAlpha: alpha });
       context.beginPath();
       path();
@@ -82,7 +81,7 @@ function drawPins(plot, context, at) {
     for (const x of xs) { context.moveTo(x, top); context.lineTo(x, bottom); }
   };
   if (place.hover) {
-    Object.assign(context, { strokeStyle: tints.soft, lineWidth: 1, globalAlpha: 0.55 });
+    Object.assign(context, { strokeStyle: css("--soft"), lineWidth: 1, globalAlpha: 0.55 });
     context.beginPath();
     const [row, column] = [Math.floor(place.hover.row), Math.floor(place.hover.column)];
     context.moveTo(left, Y(row + 0.5)); context.lineTo(right, Y(row + 0.5));
@@ -91,13 +90,13 @@ function drawPins(plot, context, at) {
     context.globalAlpha = 1;
   }
   context.setLineDash([5, 4]);
-  for (const pin of place.pins) line(tints.accent, 1, () => across(pin));
+  for (const pin of place.pins) line(css("--accent"), 1, () => across(pin));
   context.setLineDash([]);
-  line(tints.accent, 1, () => across(place.query));
+  line(css("--accent"), 1, () => across(place.query));
   if (place.key !== null) {
-    line(tints.accent, 1, () => down(place.key));
+    line(css("--accent"), 1, () => down(place.key));
     const [x, y, w, h] = [X(place.key), Y(place.query), Math.max(7, at.kx), Math.max(7, at.ky)];
-    line(tints.accent, 2, () => context.rect(x + (at.kx - w) / 2, y + (at.ky - h) / 2, w, h));
+    line(css("--accent"), 2, () => context.rect(x + (at.kx - w) / 2, y + (at.ky - h) / 2, w, h));
   }
   context.restore();
 }

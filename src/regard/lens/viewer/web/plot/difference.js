@@ -52,6 +52,7 @@ const differencePainter = (both, lone = null) => ({
   },
 
   numbers(place, fold) { return this.codes(place, fold); },
+  figures: () => [],
 
   bitmap(place, fold) {
     const name = `${this.name(place, fold)}|${theme()}`;

@@ -3,6 +3,9 @@
 const spanWords = (first, count) => (count === 1 ? first.toLocaleString("en") : `${first.toLocaleString("en")}–${(first + count - 1).toLocaleString("en")}`);
 const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
+/** What the cells of a plot are, in words. */
+const ofCells = (high, wide) => (high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight");
+
 /** The cell of a plot at a position: its place and value; null until it is loaded. */
 function cellAt(plot, painter, { row, column }) {
   const { level, fold } = plot.detail();
@@ -31,8 +34,8 @@ function movesWords(tracks, { i, j, high, wide, code, fine }) {
 }
 
 /** The mean weight of the other rows on the key, next to one weight; "" for a cell of several pairs. */
-function othersWords(n, tracks, { j, high, wide, code, fine }) {
-  const others = high * wide > 1 || code < FIRST || hiding(n) ? NaN : othersOf(tracks, weight(code, fine), [j]);
+function othersWords(tracks, { j, high, wide, code, fine }) {
+  const others = high * wide > 1 || code < FIRST ? NaN : othersOf(tracks, weight(code, fine), [j]);
   return Number.isNaN(others) ? "" : ` (other rows ${othersPercent(others)})`;
 }
 

@@ -42,9 +42,7 @@ class Plot {
     if (outer === this.outer && dpr === this.dpr) return;
     const room = gutters(outer, this.margins);
     const width = Math.max(40, outer - room.left - room.right);
-    const above = this.holder.getBoundingClientRect().top + scrollY;
-    const most = state.filled ? innerHeight - above - room.top - room.bottom - 8 : innerHeight * 0.72;
-    const height = Math.round(clamp(width, 160, Math.max(300, most)));
+    const height = Math.round(clamp(width, 160, Math.max(300, innerHeight * 0.72)));
     Object.assign(this, { outer, dpr, width, height, ...room });
     for (const canvas of [this.canvas, this.over]) {
       canvas.width = Math.round(outer * dpr);
@@ -145,7 +143,6 @@ class Plot {
   /** Draws at the next frame; resolves when everything visible is drawn. */
   draw(changed) {
     if (!this.shown) { tiles.want(this.name, []); return Promise.resolve(); }
-    if (changed.has("theme")) this.palette = null;
     if ([...changed].every((name) => name === "hover")) { this.later("over"); return Promise.resolve(); }
     return new Promise((done, failed) => {
       this.waiting.push({ done, failed });
@@ -165,7 +162,6 @@ class Plot {
     Object.assign(this, { frame: null, dirty: all });
     if (!this.shown) return this.settle(true);
     this.measure();
-    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "nan", "out", "leak", "on-nan", "on-out", "on-leak"].map((name) => [name, css(`--${name}`)]));
     if (all) this.settle(this.paint());
     return this.overlay();
   }
@@ -182,9 +178,9 @@ class Plot {
     const detail = this.detail(at);
     const place = { call: state.call, head: state.head, pool: state.pool };
     const near = this.visible(at, detail.level);
-    const whole = this.whole(), top = { ...place, level: topLevel(this.call), row: 0, column: 0 };
-    const needed = [...near.map((spot) => [spot, detail.level]), ...whole.spots.map((spot) => [spot, whole.detail.level])];
-    const wanted = needed.flatMap(([spot, level]) => painter.needs({ ...place, ...spot, level }));
+    for (const of of painter.figures(this.track > 0)) if (!tracksNow(of.n, of)) tracksOf(of.n, of).then(() => this.later(), () => undefined); // the sentence says why
+    const top = { ...place, level: topLevel(this.call), row: 0, column: 0 }; // what is shown until finer tiles are there
+    const wanted = near.flatMap((spot) => painter.needs({ ...place, ...spot, level: detail.level }));
     tiles.want(this.name, [...wanted, ...painter.needs(top)]);
     const there = (level, fold) => (spot) => painter.bitmap({ ...place, ...spot, level }, fold);
     const missing = !near.every(there(detail.level, detail.fold));
@@ -219,13 +215,6 @@ class Plot {
     return found.sort((a, b) => far(a) - far(b));
   }
 
-  /** The tiles of the whole matrix at the coarsest zoom. */
-  whole() {
-    const at = this.view({ row: 0, column: 0, span: this.home });
-    const detail = this.detail(at);
-    return { detail, spots: this.visible(at, detail.level) };
-  }
-
   foldAt(level, { high, wide }) { return [Math.min(8, Math.max(0, high - level)), Math.min(8, Math.max(0, wide - level))]; }
 
   /** Draws the tiles from the finest loaded level, clipped to the matrix. */
@@ -239,7 +228,7 @@ class Plot {
     context.beginPath();
     context.rect(Math.round(x0), Math.round(y0), Math.round(x1) - Math.round(x0), Math.round(y1) - Math.round(y0));
     context.clip();
-    context.fillStyle = this.palette.raised;
+    context.fillStyle = css("--raised");
     context.fillRect(x0, y0, x1 - x0, y1 - y0);
     context.imageSmoothingEnabled = false;
     const hatch = hatching(1, X(0) % (6 * dpr), Y(0) % (6 * dpr));
@@ -281,9 +270,9 @@ class Plot {
       for (const [r, c, code] of tile?.alarms?.cells ?? []) {
         const middle = [X(spot.column * size + (c + 0.5) * wide), Y(spot.row * size + (r + 0.5) * high)];
         const [x, y] = middle.map((at) => Math.round(at - least / 2)); // on whole pixels, so that edges are sharp
-        context.fillStyle = this.palette.paper;
+        context.fillStyle = css("--paper");
         context.fillRect(x - edge, y - edge, least + 2 * edge, least + 2 * edge);
-        context.fillStyle = this.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
+        context.fillStyle = css({ [OUT]: "--out", [NAN]: "--nan", [LEAK]: "--leak" }[code]);
         context.fillRect(x, y, least, least);
       }
     }
@@ -307,9 +296,10 @@ const painterOf = (of, shows) => ({
   get n() { return of().n; },
   colored: () => ({ ...of(), n: valuedRun(of().n, of()) }),
   tracks() { return tracksNow(this.colored().n, of()); },
+  figures(beside) { return [...(beside ? [of()] : []), ...(SCALES[state.scale].perRow ? [this.colored()] : [])]; }, // that have to be loaded
   needs(place) { return [{ ...place, ...of() }, ...(this.colored().n === this.n ? [] : [{ ...place, ...this.colored() }])]; },
   codes: (place, fold) => tiles.at({ ...place, ...of() }, fold),
   numbers(place, fold) { return tiles.at({ ...place, ...this.colored() }, fold); },
-  bitmap(place, fold) { return tiles.bitmap({ ...place, ...this.colored() }, fold, lookNow(this.n, this.tracks())); },
+  bitmap(place, fold) { return tiles.bitmap({ ...place, ...this.colored() }, fold, this.tracks()); },
 });
 const headNow = () => ({ call: state.call, head: state.head });

@@ -62,14 +62,19 @@ const tiles = {
     return this.bitmaps.get(name) ?? this.bitmaps.set(name, folded(tile, place, fold));
   },
 
-  /** The same as a colored bitmap, one pixel per cell; undefined until the codes and the figures of its rows are loaded. */
-  bitmap(place, fold, look) {
-    const name = `${tileName(place)}|${fold}|${look.name}`;
+  /** The same as a colored bitmap, one pixel per cell; undefined until the codes are loaded, and the figures of its rows if colors depend on them. */
+  bitmap(place, fold, tracks) {
+    const name = `${tileName(place)}|${fold}|${state.scale}|${theme()}`;
     const found = this.bitmaps.get(name);
     if (found) return found;
-    const tile = this.at(place, fold);
-    if (!tile || (look.rows && !look.tracks)) return undefined;
-    return this.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, colored(tile, place, fold, look)));
+    const tile = this.at(place, fold), [high, wide] = fold.map((more) => 2 ** (place.level + more));
+    if (!tile || (SCALES[state.scale].perRow && !tracks)) return undefined;
+    const summed = place.level && place.pool === "share" ? Math.min(wide, runs[place.n].calls[place.call].K) : 1; // keys of a cell
+    const attended = (r) => {
+      const i = place.row * TILE * 2 ** place.level + r * high, rows = tracks.attended.subarray(i, i + high); // of the matrix
+      return rows.reduce((sum, count) => sum + count, 0) / rows.length / summed;
+    };
+    return this.bitmaps.set(name, bitmapOf(tile.rows, tile.columns, pixelsOf(tile.coarse, tile.columns, state.scale, attended)));
   },
 };
 
@@ -107,80 +112,20 @@ function bitmapOf(rows, columns, pixels) {
   return canvas.transferToImageBitmap();
 }
 
-/** The current coloring. rows: whether colors depend on the row, which needs `tracks`. */
-function lookNow(n, tracks) {
-  const hide = hiding(n);
-  return { name: `${state.scale}|${theme()}|${hide}`, scale: state.scale, hide, rows: Boolean(SCALES[state.scale].perRow) || hide, tracks };
+/** How many keys row i may attend to, if its colors depend on it; undefined until its figures are loaded. */
+function attendedNow(i, tracks) {
+  if (!SCALES[state.scale].perRow) return 1;
+  return tracks?.attended[i];
 }
 
-/** Whether special tokens are left out of the keys of run n. */
-const hiding = (n) => state.hideSpecial && anySpecial(runs[n].axes[runs[n].calls[state.call].keys], 0, Infinity);
-
-/** The figures that the colors and numbers of row i depend on; undefined until they are loaded. */
-function rowNow(n, i, high = 1, tracks = tracksNow(n)) {
-  const look = lookNow(n, tracks);
-  if (!look.rows) return { attended: 1, factor: 1 };
-  return look.tracks && rowOf(look, runs[n].calls[state.call], i, high, 1);
-}
-
-/** The renormalized weight of a cell as text if special tokens are left out, otherwise "". */
-function leftWords(n, { i, j, high, wide, code, fine }, tracks = tracksNow(n)) {
-  if (!hiding(n)) return "";
-  if (anySpecial(runs[n].axes[runs[n].calls[state.call].keys], j, wide)) return " (left out)";
-  const row = rowNow(n, i, high, tracks);
-  return code < FIRST || !row ? "" : ` (${percent(weight(code, fine) * row.factor, fine === undefined ? 2 : 3)} without special tokens)`;
-}
-
-const looks = new Memory(8);
-/** The palette of a look, and the 256 colors of its ramp as pixels. */
-function paletteOf(look) {
-  return looks.get(look.name, () => ({
-    plain: palette(look.scale), solid: tintOf("--raised"),
-    ramp: Uint32Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, look.scale))),
-  }));
-}
-
-function colored(tile, place, fold, look) {
-  const { coarse, rows, columns } = tile;
-  const { plain, ramp, solid } = paletteOf(look);
-  const pixels = new Uint32Array(rows * columns);
-  if (!look.rows) {
-    for (let at = 0; at < pixels.length; at++) pixels[at] = plain[coarse[at]];
-    return pixels;
-  }
-  const call = runs[place.n].calls[place.call];
-  const [high, wide] = [2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
-  const keys = runs[place.n].axes[call.keys];
-  const hidden = look.hide ? Array.from({ length: columns }, (_, c) => anySpecial(keys, place.column * TILE * 2 ** place.level + c * wide, wide)) : null;
-  const lookup = plain.slice();
-  let last = "";
-  for (let r = 0; r < rows; r++) {
-    const row = rowOf(look, call, place.row * TILE * 2 ** place.level + r * high, high, place.level && place.pool === "share" ? Math.min(wide, call.K) : 1);
-    const name = `${row.attended} ${row.factor}`;
-    if (name !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code] * row.factor, look.scale, row.attended)];
-    last = name;
-    for (let c = 0; c < columns; c++) pixels[r * columns + c] = hidden?.[c] ? solid : lookup[coarse[r * columns + c]];
+/** The pixels of rows of codes in the colors of a scale. attended(row): how many keys it may attend to, for scales relative to that. */
+function pixelsOf(coarse, columns, scale, attended) {
+  const pixels = new Uint32Array(coarse.length), palettes = new Map();
+  for (let row = 0, at = 0; at < coarse.length; row++) {
+    const count = SCALES[scale].perRow ? attended(row) : 1;
+    if (!palettes.has(count)) palettes.set(count, palette(scale, count));
+    const tints = palettes.get(count);
+    for (const end = at + columns; at < end; at++) pixels[at] = tints[coarse[at]];
   }
   return pixels;
-}
-
-/** The figures that the color of a row of cells depends on: the mean of its rows; `wide`: keys summed per cell. */
-function rowOf({ tracks, hide }, call, i, high, wide) {
-  const rows = Array.from({ length: Math.min(call.Q, i + high) - i }, (_, at) => i + at);
-  const attended = rows.reduce((sum, at) => sum + tracks.attended[at], 0);
-  return { attended: attended / rows.length / wide, factor: hide ? renormalization(tracks, rows) : 1 };
-}
-
-/** The factor of the weights of these rows if special tokens are left out: 1 / mean of Σ p over the other keys. */
-function renormalization({ ordinary }, rows) {
-  const sum = rows.reduce((total, i) => total + (ordinary[i] || 0), 0);
-  return sum > 0 ? rows.length / sum : 1;
-}
-
-const countsOfSpecial = once(({ special }) => cumulative(special));
-/** Whether any of these keys is a special token. */
-function anySpecial(of, from, count) {
-  const sums = countsOfSpecial(of);
-  const stop = Math.min(sums.length - 1, from + count);
-  return sums[stop] > sums[Math.min(from, stop)];
 }

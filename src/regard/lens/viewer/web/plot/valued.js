@@ -29,12 +29,7 @@ const valuedSource = {
 
   tile: Embedded.prototype.tile, // from the codes of the whole head, as there
 
-  /** The same figures as of the weights, except for what special tokens leave of a row. */
-  async tracks(name, call, head) {
-    const { Q, K, keys } = runs[name].calls[call];
-    const [tracks, codes] = await Promise.all([source.tracks(runs[name].n, call, head), this.head(name, call, head)]);
-    return { ...tracks, ordinary: ordinary(codes, Q, K, runs[name].axes[keys].special) };
-  },
+  tracks: (name, call, head) => source.tracks(runs[name].n, call, head),
 
   /** Thumbnails of all heads of a call. */
   async overview(name, call, cells = 44) {

@@ -1,7 +1,7 @@
 // Search in the text: a word or a position, the next and the previous match.
 
 const find = {
-  hits: [], at: -1, went: false, marked: new Set(),
+  hits: [], at: 0, marked: new Set(),
 
   short: 150, // tokens: shorter texts have a search field only after the key /
 
@@ -14,19 +14,17 @@ const find = {
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.go(event.shiftKey ? -1 : 1);
-      else if (event.key === "Escape") {
-        this.input.value = "";
-        this.search();
-        this.input.blur();
-      } else return;
-      event.preventDefault();
+      if (event.key !== "Escape") return;
+      this.input.value = "";
+      this.search();
+      this.input.blur();
     });
   },
 
   /** Matches belong to one axis: they are cleared when the axis changes. */
   on(of) {
     if (this.of === of) return;
-    Object.assign(this, { of, hits: [], at: -1, went: false, marked: new Set() });
+    Object.assign(this, { of, hits: [], marked: new Set() });
     this.box.hidden = of.tokens.length < this.short || Boolean(of.grid);
     this.count.textContent = "";
   },
@@ -39,51 +37,39 @@ const find = {
 
   /** Finds the tokens at which a match begins; a match may span several tokens. */
   search() {
-    const { tokens, gap, special } = reader.main.of;
+    const { tokens, gap, special } = this.of;
     const sought = this.input.value.trim().toLowerCase().replace(/\s+/g, " ");
-    Object.assign(this, { hits: [], at: -1, went: false });
+    const starts = []; // the offset of every token in the text
+    let length = 0;
+    const text = tokens.map((token, i) => {
+      const space = i > 0 && gap[i] ? " " : "";
+      const part = `${space}${special[i] ? token : token.replaceAll("␣", " ").replaceAll("⏎", " ")}`.toLowerCase();
+      starts.push(length + space.length);
+      length += part.length;
+      return part;
+    }).join("");
     const position = /^\d+$/.test(sought) && Number(sought) < tokens.length;
-    if (position) this.hits.push(Number(sought));
-    if (sought) {
-      // The text with the offset of every token, so that a match may span several tokens.
-      const starts = new Int32Array(tokens.length + 1);
-      const parts = [];
-      let length = 0;
-      for (let i = 0; i < tokens.length; i++) {
-        if (i && gap[i]) { parts.push(" "); length++; }
-        starts[i] = length;
-        const word = (special[i] ? tokens[i] : tokens[i].replaceAll("␣", " ").replaceAll("⏎", " ")).toLowerCase();
-        parts.push(word);
-        length += word.length;
-      }
-      starts[tokens.length] = length;
-      const text = parts.join("");
-      for (let from = text.indexOf(sought), i = 0; from >= 0; from = text.indexOf(sought, from + 1)) {
-        while (starts[i + 1] <= from) i++;
-        if (this.hits.at(-1) !== i) this.hits.push(i);
-      }
+    this.marked = new Set(position ? [Number(sought)] : []);
+    for (let from = sought ? text.indexOf(sought) : -1, i = 0; from >= 0; from = text.indexOf(sought, from + 1)) {
+      while (starts[i + 1] <= from) i++;
+      this.marked.add(i);
     }
-    this.marked = new Set(this.hits);
-    this.count.textContent = !sought ? "" : this.hits.length ? `${this.hits.length.toLocaleString("en")} found` : "not found";
-    reader.main.show(reader.main.of, reader.main.name);
-    if (this.hits.length) this.reveal(position ? 0 : this.after());
+    this.hits = [...this.marked];
+    this.count.textContent = sought && !this.hits.length ? "not found" : "";
+    reader.main.show(this.of, reader.main.name);
+    if (this.hits.length) this.reveal(position ? 0 : Math.max(0, this.hits.findIndex((hit) => hit >= reader.here())));
   },
 
-  /** The first match at or after the chosen token. */
-  after() { return Math.max(0, this.hits.findIndex((hit) => hit >= reader.here())); },
   reveal(at) {
     this.at = at;
     reader.main.reveal(this.hits[at]);
-    reader.main.lines.reset(reader.main.lines.count);
     this.count.textContent = `${(at + 1).toLocaleString("en")} of ${this.hits.length.toLocaleString("en")}`;
   },
 
-  /** Chooses the next match. */
+  /** Chooses the match that was found, then the next one or the one before. */
   go(by) {
     if (!this.hits.length) return undefined;
-    const fresh = this.at < 0 || !this.went;
-    this.reveal(fresh && by > 0 ? Math.max(0, this.at) : round(this.at + by, this.hits.length));
-    this.went = true;
+    if (by < 0 || reader.here() === this.hits[this.at]) this.reveal(round(this.at + by, this.hits.length));
     return reader.pick(reader.main, this.hits[this.at]);
   },
 };

@@ -6,9 +6,8 @@ function joined(answers, mean) {
   const [code, p] = [answers[0].coarse.slice(), new Float64Array(count)];
   for (const { coarse, fine } of answers) {
     for (let j = 0; j < count; j++) {
-      const [now, before] = [coarse[j], code[j]];
-      p[j] += now >= FIRST ? COARSE[now] * (fine ? FINE[fine[j]] : 1) : weight(now, fine?.[j]);
-      if (now !== before && !(before === NAN || before === OUT || before === LEAK)) code[j] = now === NAN || now === OUT || now === LEAK ? now : Math.max(now, before);
+      p[j] += weight(coarse[j], fine?.[j]);
+      if (answers.length > 1) code[j] = joinedKind(code[j], coarse[j]);
     }
   }
   if (mean) for (let j = 0; j < count; j++) p[j] /= answers.length;
@@ -18,12 +17,11 @@ function joined(answers, mean) {
 
 /** {of, p, code, hidden, total, sorted, …} of the pinned rows or keys; direction "to" is over the keys, "from" over the rows. */
 async function reading() {
-  const { run, call, head, query, pins, direction, hideSpecial } = state;
+  const { run, call, head, query, pins, direction } = state;
   const now = runs[run].calls[call];
   const to = direction === "to", same = now.queries === now.keys;
   const of = runs[run].axes[to ? now.keys : now.queries];
   const places = to ? [query, ...pins] : same ? [columnNow(), ...pins] : [columnNow()];
-  const renormalizing = to && hiding(run);
   const lines = places.map((at) => (to ? source.row(run, call, head, at) : source.column(run, call, head, at)));
   const [tracks, ...answers] = await Promise.all([tracksOf(run), ...lines]);
   const line = joined(answers, to && places.length > 1);
@@ -31,33 +29,22 @@ async function reading() {
   // Weights below 10⁻⁶ have no code, but are part of the sum of a row, which is known to be 1 without sinks, and of that of a key.
   const whole = to && callsOf(run, call, head).every((number) => !runs[run].calls[number].formula.sinks && !runs[run].calls[number].only_weights);
   const { code, p } = line;
-  const out = new Uint8Array(code.length).fill(1, count);
-  if (hideSpecial) for (let j = 0; j < count; j++) out[j] = Number(of.special[j]);
   const counts = new Uint32Array(256);
-  let sum = 0, left = 0;
+  let sum = 0, later = 0;
   for (let j = 0; j < code.length; j++) {
     counts[code[j]]++;
     if (Number.isNaN(p[j])) continue;
     sum += p[j];
-    if (out[j]) left += p[j];
+    if (j >= count) later += p[j];
   }
   const wrong = counts[NAN] + counts[OUT];
   const attended = code.length - counts[MASKED] - counts[LEAK];
   const known = to ? Number(whole && sum > 0.5) : places.reduce((all, j) => all + (tracks.received?.[j] ?? 0), 0);
-  let total = (wrong || renormalizing ? sum : Math.max(known, sum)) - left; // left is summed, not subtracted from 1
-  if (renormalizing) {
-    const factor = renormalization(tracks, places);
-    for (let j = 0; j < p.length; j++) p[j] = out[j] ? 0 : p[j] * factor;
-    total *= factor;
-  }
-  const kept = new Float64Array(p.length);
-  let many = 0;
-  for (let j = 0; j < p.length; j++) if (p[j] > 0 && !out[j]) kept[many++] = p[j];
-  const sorted = kept.subarray(0, many).sort().reverse();
-  // Without special tokens, each row is renormalized by a factor of its own.
-  const others = (j) => (renormalizing ? NaN : othersOf(tracks, p[j], to ? [j] : places, to ? places.length : 1));
-  const moves = tracks.lengths && !renormalizing ? movesOf(tracks, to, places, code, p) : () => NaN;
-  return { ...line, of, to, places, others, moves, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], attended: Math.max(1, attended) };
+  const total = (wrong ? sum : Math.max(known, sum)) - later;
+  const sorted = p.slice(0, count).filter((weight) => weight > 0).sort().reverse();
+  const others = (j) => othersOf(tracks, p[j], to ? [j] : places, to ? places.length : 1);
+  const moves = tracks.lengths ? movesOf(tracks, to, places, code, p) : () => NaN;
+  return { ...line, of, to, places, others, moves, hidden: (j) => j >= count, total, sorted, wrong, leaks: counts[LEAK], attended: Math.max(1, attended) };
 }
 
 /** What each key moves as a share of the row, or what the key moves in each row: p · length / Σ p · length. */
@@ -85,20 +72,20 @@ function needed({ sorted, total }) {
 
 /** The value at one position as text. */
 function describe(line, j) {
-  if (line.hidden(j)) return "left out";
+  if (line.hidden(j)) return "not generated yet";
   const code = line.code[j];
   if (code !== LEAK && (code < FIRST || Number.isNaN(line.p[j]))) return words(code);
   if (code === LEAK) return line.fine ? words(code, line.fine[j]) : `${percent(line.p[j])}, some of it where the mask forbids it`;
   return percent(line.p[j]);
 }
 
-/** Sets the background of a node to the color of its value, linear from 0 to 100 %. */
-function ground(node, line, j) {
+/** Sets the background of a node to the color of its value, linear from 0 to 100 % if no other scale is given; alpha: how opaque. */
+function ground(node, line, j, scale = "linear", alpha = 1) {
   const code = line.hidden(j) ? null : line.code[j];
   const named = { [ZERO]: "zero", [NAN]: "nan", [OUT]: "out", [LEAK]: "leak", [MASKED]: "masked" }[code];
   for (const name of ["zero", "nan", "out", "leak", "masked"]) node.classList.toggle(name, name === named);
   const plain = code !== null && named === undefined;
-  const at = plain ? step(code === TINY ? 0 : line.p[j], "linear") : 0;
-  node.style.background = plain ? color(at, "linear") : "";
-  node.style.color = plain ? ink(at, "linear") : "";
+  const at = plain ? step(code === TINY ? 0 : line.p[j], scale, line.attended) : 0;
+  node.style.background = plain ? `rgb(${rgb(at, scale).join(" ")} / ${alpha})` : "";
+  node.style.color = plain ? ink(at, scale) : "";
 }

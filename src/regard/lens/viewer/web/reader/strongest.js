@@ -2,7 +2,7 @@
 
 const strongest = {
   line: null, order: [],
-  most: 1000, // the most tokens in the list
+  most: 100, // the most tokens in the list
   best: 6, // the most heads
 
   build(box) {
@@ -13,7 +13,6 @@ const strongest = {
       element("span", "weight", { className: "number" }), element("span", "share of output", { className: "number", id: "strongest-moves" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
     this.heads = element("div", null, { id: "pair", hidden: true });
     box.append(this.title, this.columns, this.list, this.note, this.heads);
-    this.lines = new Lines(this.list, 26, (place) => this.entry(place));
     this.list.addEventListener("click", (event) => {
       const place = event.target.closest("[data-place]")?.dataset.place;
       if (place !== undefined) this.choose(Number(place));
@@ -37,12 +36,13 @@ const strongest = {
   },
 
   show(line) {
-    const same = this.line && this.line.p === line.p;
+    const same = this.line?.p === line.p, before = this.list.scrollTop, weaker = line.sorted.length - this.most;
     this.line = line;
     this.order = ranked(line, this.most);
     this.list.style.height = `${26 * Math.min(8, line.p.length)}px`;
-    if (!same) this.lines.scroll(0);
-    this.lines.reset(this.order.length + (line.sorted.length > this.order.length ? 1 : 0));
+    const more = weaker > 0 ? [element("div", `and ${counted(weaker, "weaker one")}`, { className: "entry note" })] : [];
+    this.list.replaceChildren(...this.order.map((j, place) => this.entry(j, place)), ...more);
+    this.list.scrollTop = same ? before : 0;
     const what = line.to ? "keys" : "rows";
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
     this.columns.hidden = !this.order.length;
@@ -50,17 +50,15 @@ const strongest = {
     $("strongest-moves").title = length ? `what the key adds to the output of the row, as a share: weight × length of its value, ${length}, divided by the sum over all keys` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
     const at = this.order.indexOf(this.chosen());
     if (at >= 0) {
-      this.lines.reveal(at);
+      if (26 * at < this.list.scrollTop || 26 * (at + 1) > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = 26 * (at - 3.5);
       this.list.setAttribute("aria-activedescendant", `strongest-${at}`);
     } else this.list.removeAttribute("aria-activedescendant");
     this.list.setAttribute("aria-label", this.title.textContent);
     this.summary();
   },
 
-  entry(place) {
+  entry(j, place) {
     const { line } = this;
-    if (place === this.order.length) return element("div", `and ${counted(line.sorted.length - place, "weaker one")}`, { className: "entry note" });
-    const j = this.order[place];
     const bar = element("i", null, { className: "ground" });
     ground(bar, line, j);
     const whole = line.to ? 1 : Math.max(1, line.p[this.order[0]]);
@@ -81,9 +79,10 @@ const strongest = {
   async pair() {
     const { run, query, key } = state;
     const { queries, keys } = callNow();
-    const calls = key === null ? [] : await source.pair(run, queries, keys, query, key);
+    const calls = runs[run].calls.flatMap((call, number) => (key !== null && call.queries === queries && call.keys === keys ? [number] : []));
+    const found = await Promise.all(calls.map(async (call) => ({ call, ...await source.pair(run, call, query, key) })));
     if (overtaken({ run, query, key })) return;
-    const all = calls.flatMap(({ call, coarse, fine }) => Array.from(coarse, (code, head) => ({ call, head, p: weight(code, fine?.[head]) })));
+    const all = found.flatMap(({ call, coarse, fine }) => Array.from(coarse, (code, head) => ({ call, head, p: weight(code, fine?.[head]) })));
     const best = all.filter(({ p }) => p > 0).sort((a, b) => b.p - a.p).slice(0, this.best);
     this.heads.hidden = all.length < 2;
     this.heads.replaceChildren(element("h3", best.length ? ["heads with the most weight of ", quoted(queryAxis(), query, 20), " on ", quoted(keyAxis(), key, 20)] : "no head has weight on this pair"),

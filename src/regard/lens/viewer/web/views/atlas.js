@@ -1,4 +1,4 @@
-// The overview of heads: one cell for every head of every call, with invisible buttons above the canvas of thumbnails.js.
+// The overview of heads: a button for every head of every call, on which thumbnails.js shows its matrix or a figure.
 
 const ATLAS = { most: 46, least: 8, label: 30, top: 20, title: 22 }; // pixels: cells, the names beside and above them
 
@@ -6,16 +6,16 @@ choosable("metric", METRICS.effect ? "effect" : "matrix", oneOf(METRICS));
 
 const atlas = {
   name: "atlas",
-  cells: [], // {call, head, button, x, y}
-  rows: [], // {call, label}
+  rows: [], // {node, label, buttons} of each call
   size: 0,
+  get cells() { return this.rows.flatMap(({ buttons }, call) => buttons.map((button, head) => ({ call, head, button }))); },
 
   build() {
     this.metric = element("select", undefined, { id: "metric", onchange: (event) => choose({ metric: event.target.value }) });
     this.heads = new HeadList("map-head", { pick: choose });
     $("atlas").replaceChildren(
       element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" })),
-      element("div", undefined, { id: "atlas-box" }, element("canvas", undefined, { id: "atlas-canvas", ariaHidden: "true" }), element("div", undefined, { id: "grid", role: "grid", ariaLabel: "Heads: layers from top to bottom, heads from left to right" })),
+      element("div", undefined, { id: "atlas-box" }, element("div", undefined, { id: "grid", role: "grid", ariaLabel: "Heads: layers from top to bottom, heads from left to right" })),
       element("div", undefined, { id: "atlas-table", hidden: true }),
       element("p", undefined, { id: "atlas-note", className: "note" }),
       folds.make("heads", "Figures and means", element("div", undefined, { id: "atlas-choices" }, element("label", "shown head ", {}, this.heads.node),
@@ -42,36 +42,37 @@ const atlas = {
     if (shown === this.filled) return false;
     this.filled = shown;
     this.options();
-    const kinds = new Map(); // calls with the same axes are grouped
+    const kinds = new Map(); // calls with the same axes are together
     runs[state.run].calls.forEach((call, number) => {
       const kind = call.queries === call.keys ? call.queries : `${call.queries} → ${call.keys}`;
       kinds.set(kind, [...(kinds.get(kind) ?? []), number]);
     });
-    this.kinds = [...kinds];
-    this.cells = [];
-    this.rows = [];
-    const parts = [];
-    for (const [kind, calls] of this.kinds) {
-      if (this.kinds.length > 1) parts.push(element("span", kind, { className: "kind" }));
-      for (const call of calls) {
-        const label = element("span", String(runs[state.run].calls[call].layer ?? call), { className: "layer", title: runs[state.run].calls[call].name, ariaHidden: "true" });
-        const worst = badges.worst(badges.at(call, null));
-        if (worst) label.dataset.badge = worst;
-        this.rows.push({ call, label });
-        const row = element("div", undefined, { role: "row", ariaLabel: callTitle(call) }, label);
-        for (let head = 0; head < runs[state.run].calls[call].heads; head++) {
-          const button = element("button", undefined, { type: "button", tabIndex: -1, role: "gridcell" });
-          Object.assign(button.dataset, { call, head });
-          this.cells.push({ call, head, button, x: 0, y: 0 });
-          row.append(button);
-        }
-        parts.push(row);
-      }
-    }
-    const most = Math.max(...runs[state.run].calls.map(({ heads }) => heads));
-    this.names = Array.from({ length: most }, (_, head) => element("span", String(head), { className: "name", ariaHidden: "true" }));
-    $("grid").replaceChildren(...this.names, ...parts);
+    this.rows = runs[state.run].calls.map((call, number) => this.row(call, number));
+    const parts = [...kinds].flatMap(([kind, numbers]) => [...(kinds.size > 1 ? [element("span", kind, { className: "kind" })] : []), ...numbers.map((number) => this.rows[number].node)]);
+    const widest = runs[state.run].calls.reduce((most, call) => (call.heads > most.heads ? call : most));
+    this.names = Array.from({ length: widest.heads }, (_, head) => element("span", head, { className: "name" }));
+    $("grid").replaceChildren(element("div", undefined, { className: "names", ariaHidden: "true" }, element("span", undefined, { className: "layer" }), ...this.grouped(widest, this.names)), ...parts);
     return true;
+  },
+
+  /** The heads of a call: {node, label, buttons}. */
+  row(call, number) {
+    const label = element("span", call.layer ?? number, { className: "layer", title: call.name, ariaHidden: "true" });
+    const worst = badges.worst(badges.at(number, null));
+    if (worst) label.dataset.badge = worst;
+    const buttons = Array.from({ length: call.heads }, (_, head) => {
+      const made = element("button", undefined, { type: "button", tabIndex: -1, role: "gridcell" });
+      Object.assign(made.dataset, { call: number, head });
+      return made;
+    });
+    return { node: element("div", undefined, { role: "row", ariaLabel: callTitle(number) }, label, ...this.grouped(call, buttons)), label, buttons };
+  },
+
+  /** The nodes of heads, of which those that share a key/value head (grouped-query attention) are together. */
+  grouped({ heads, groups }, nodes) {
+    if (groups === heads) return nodes;
+    const share = heads / groups;
+    return Array.from({ length: groups }, (_, group) => element("span", undefined, { className: "group", role: "presentation" }, ...nodes.slice(group * share, (group + 1) * share)));
   },
 
   async draw(changed) {
@@ -90,44 +91,19 @@ const atlas = {
     if (fresh || any("call", "head")) this.point();
   },
 
-  /** Computes the position of every cell. */
+  /** Computes the size of the cells, so that all heads of a call fit beside each other. */
   place() {
     const { calls } = runs[state.run];
-    const most = this.names.length;
-    const split = (call) => (calls[call].groups < calls[call].heads && calls[call].groups > 1 ? Math.min(4, 64 / calls[call].groups) : 0); // between groups of heads that share a key/value head
-    const room = $("atlas-box").clientWidth - ATLAS.label - 8;
-    const titles = this.kinds.length > 1 ? this.kinds.length * ATLAS.title : 0;
-    const across = Math.floor((room - Math.max(...calls.map((_, call) => split(call) * calls[call].groups))) / most);
+    const gaps = Math.max(...calls.map(({ groups, heads }) => (groups < heads ? 4 * groups : 0)));
+    const across = Math.floor(($("atlas-box").clientWidth - ATLAS.label - 8 - gaps) / this.names.length);
+    const titles = $("grid").querySelectorAll(".kind").length * ATLAS.title;
     const down = Math.floor((0.62 * innerHeight - ATLAS.top - titles) / calls.length);
     this.size = clamp(Math.min(across, Math.max(14, down)), ATLAS.least, ATLAS.most);
-    const cellsOf = (call) => this.cells.filter((cell) => cell.call === call);
-    let y = ATLAS.top, line = 0;
-    const kindNodes = $("grid").querySelectorAll(".kind");
-    for (const [, numbers] of this.kinds) {
-      if (this.kinds.length > 1) {
-        kindNodes[line++].style.top = `${y}px`;
-        y += ATLAS.title;
-      }
-      for (const call of numbers) {
-        cellsOf(call).forEach((cell, at) => {
-          const group = Math.floor((at * calls[call].groups) / calls[call].heads) * split(call);
-          Object.assign(cell, { x: ATLAS.label + at * this.size + group, y, at });
-          cell.button.style.cssText = `left:${cell.x}px;top:${y}px;width:${this.size - 1}px;height:${this.size - 1}px`;
-        });
-        this.rows.find((row) => row.call === call).label.style.cssText = `top:${y}px;line-height:${this.size - 1}px;width:${ATLAS.label - 7}px`;
-        y += this.size;
-      }
-    }
-    const first = cellsOf(this.kinds[0][1][0]);
+    $("grid").style.setProperty("--cell", `${this.size}px`);
+    $("grid").classList.toggle("small", this.size < 22);
     const every = this.size < 13 ? 4 : this.size < 18 ? 2 : 1; // labels are shown for every n-th head
     this.rows.forEach(({ label }, at) => { label.classList.toggle("mute", this.size < 14 && at % 2 > 0); });
-    this.names.forEach((node, head) => {
-      node.hidden = head % every > 0 || head >= first.length;
-      if (!node.hidden) node.style.cssText = `left:${first[head].x}px;width:${this.size - 1}px`;
-    });
-    this.height = y;
-    this.width = Math.max(...this.cells.map(({ x }) => x)) + this.size;
-    $("grid").style.cssText = `width:${this.width}px;height:${y}px`;
+    this.names.forEach((node, head) => { node.classList.toggle("mute", head % every > 0); });
   },
 
   /** The labels of cells for screen readers, and the note beneath the grid. */
@@ -155,14 +131,14 @@ const atlas = {
   point() {
     const before = $("grid").querySelector('[tabindex="0"]');
     const mean = isMean(state.head); // then no cell is marked, and the keyboard begins at the first head of the call
-    const cell = this.cells.find(({ call, head }) => call === state.call && (mean || head === state.head));
+    const { node, buttons } = this.rows[state.call], chosen = buttons[mean ? 0 : state.head];
     const focused = before && document.activeElement === before;
     if (before) before.tabIndex = -1;
     for (const { button } of this.cells) if (button.ariaSelected === "true") button.ariaSelected = "false";
-    Object.assign(cell.button, { ariaSelected: String(!mean), tabIndex: 0 });
-    if (focused) cell.button.focus({ preventScroll: true });
-    const box = $("atlas-box");
-    if (cell.y < box.scrollTop || cell.y + this.size > box.scrollTop + box.clientHeight) box.scrollTop = cell.y - box.clientHeight / 2;
+    Object.assign(chosen, { ariaSelected: String(!mean), tabIndex: 0 });
+    if (focused) chosen.focus({ preventScroll: true });
+    const box = $("atlas-box"), top = node.offsetTop;
+    if (top < box.scrollTop || top + this.size > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 2;
     const { formula, name } = callNow();
     const rules = [["scale", formula.scale.toPrecision(4)], ["score", formula.score], ["mask", formula.mask], ["sinks", formula.sinks ? "yes" : null], ["layer", name]];
     const lines = [...metrics.described(state.call, state.head), ...(state.head === "all" ? [] : rules.filter(([, value]) => value))];
@@ -171,17 +147,15 @@ const atlas = {
 
   /** Arrow keys move through the heads, Enter chooses. */
   walk(event) {
-    const move = stepOf(event, ARROWS);
-    const from = this.cells.find(({ button }) => button === document.activeElement);
-    if (!move || !from) return;
-    const [down, right] = move;
-    const ahead = this.cells.filter((cell) => (right ? cell.y === from.y && (cell.at - from.at) * right > 0 : (cell.y - from.y) * down > 0));
-    const far = ({ x, y }) => Math.abs(y - from.y) * 1e4 + Math.abs(x - from.x);
-    const next = ahead.reduce((best, cell) => (!best || far(cell) < far(best) ? cell : best), null);
+    const move = stepOf(event, ARROWS), from = document.activeElement;
+    if (!move || !from.dataset.head) return;
+    const rows = [...$("grid").querySelectorAll("[role=row]")];
+    const row = rows[rows.indexOf(from.closest("[role=row]")) + move[0]]?.querySelectorAll("button");
+    const next = row?.[Math.min(Number(from.dataset.head) + move[1], row.length - 1)];
     if (!next) return;
     for (const { button } of this.cells) if (button.tabIndex === 0) button.tabIndex = -1;
-    next.button.tabIndex = 0;
-    next.button.focus();
+    next.tabIndex = 0;
+    next.focus();
   },
 };
 screens.push(atlas);

@@ -5,7 +5,7 @@ const ODD = [[BOTH_MASKED, "masked in both", "hatch"], [ONE_MASKED, "masked in o
 const MODES = { side: "side by side", difference: "difference" };
 
 choosable("compare", GIVEN > 1 ? "difference" : "side", oneOf(MODES));
-choosable("second", null, { // {call, head}: the second head, or a mean of heads
+choosable("second", null, { // {call, head}: the second head, or a mean of heads; of two runs, the head of the other one
   write: (second) => (second ? `${second.call}.${second.head}` : undefined),
   read(text) {
     const [call, head, ...rest] = text.split(".");
@@ -13,37 +13,28 @@ choosable("second", null, { // {call, head}: the second head, or a mean of heads
     return rest.length || found.call === undefined || found.head === undefined ? undefined : found;
   },
 });
-choosable("partner", null, { // {of: "call.head", call, head}: the head of the other run that is compared with this one
-  write: (partner) => (partner ? `${partner.of}.${partner.call}.${partner.head}` : undefined),
-  read(text) {
-    if (!/^\d{1,4}\.\d{1,4}\.\d{1,4}\.\d{1,4}$/.test(text)) return undefined;
-    const [a, b, call, head] = text.split(".").map(Number);
-    return { of: `${a}.${b}`, call, head };
-  },
-});
 
-/** The second head, if it exists in the run that is shown and its map has the rows and keys of the chosen head; otherwise null. */
+/** The numbers of two compared runs; null if heads of one run are compared. */
+const runsNow = () => (state.original && live.shown ? [0, live.shown] : GIVEN > 1 ? [0, 1] : null);
+/** The run of the second head: the other one of two, or the one that is shown. */
+const secondRun = () => runsNow()?.find((n) => n !== state.run) ?? state.run;
+
+/** The second head, if its run has it; of one run, if it has the rows and keys of the chosen head. Otherwise null. */
 function secondNow() {
-  const call = state.second && runs[state.run].calls[state.second.call];
-  if (!call || !alikeCalls(call, callNow())) return null;
-  return isMean(state.second.head) ? (noMeans(state.run) ? null : state.second) : state.second.head < call.heads ? state.second : null;
+  const n = secondRun(), call = state.second && runs[n].calls[state.second.call];
+  if (!call || (n === state.run && !alikeCalls(call, callNow()))) return null;
+  return isMean(state.second.head) ? (runsNow() || noMeans(n) ? null : state.second) : state.second.head < call.heads ? state.second : null;
 }
-
-/** The numbers of the compared runs: twice the same for two heads of one run; null if nothing is compared. */
-function compared() {
-  if (secondNow()) return [state.run, state.run];
-  return state.original && live.shown ? [0, live.shown] : GIVEN > 1 ? [0, 1] : null;
-}
+/** The same if it is a head of the run that is shown. */
+const secondBeside = () => (runsNow() ? null : secondNow());
 
 const comparison = {
   name: "compare", comparisons: new Memory(8), turn: 0,
 
   build() {
     const section = $("compare");
-    this.second = new HeadList("compare-second", { none: "none", fits: (call) => alikeCalls(call, callNow()), pick: (second) => choose({ second, compare: second ? "side" : state.compare }) });
-    const choosePartner = () => choose({ partner: { of: `${state.call}.${state.head}`, call: Number(this.otherCall.value), head: Number(this.otherHead.value) } });
-    this.otherCall = element("select", undefined, { id: "compare-call", ariaLabel: "Layer of the other run", onchange: choosePartner });
-    this.otherHead = element("select", undefined, { id: "compare-head", ariaLabel: "Head of the other run", onchange: choosePartner });
+    const fits = (call) => secondRun() !== state.run || alikeCalls(call, callNow());
+    this.second = new HeadList("compare-second", { none: GIVEN > 1 ? "the corresponding one" : "none", fits, run: secondRun, pick: (second) => choose({ second, compare: second && GIVEN < 2 ? "side" : state.compare }) });
     this.mode = new Choice("compare-mode", "How the runs are compared", MODES, (value) => choose({ compare: value }));
     this.ramp = rampBox();
     if (GIVEN > 1) document.querySelector("main").before(section);
@@ -51,11 +42,10 @@ const comparison = {
       element("div", undefined, { className: "tools" }, element("label", "with the head ", {}, this.second.node), this.mode.node),
       this.body = element("div", undefined, { id: "compare-all" },
       element("p", undefined, { className: "compare-names" }),
-      element("p", undefined, { id: "compare-partner" }, "compared with ", this.otherCall, " ", this.otherHead, " of the other run"),
       element("p", undefined, { id: "compare-tokens", className: "soft" }),
       element("div", undefined, { id: "compare-legend" }, this.ramp,
         element("ul", undefined, { className: "compare-swatches swatches" }),
-        element("p", undefined, { id: "compare-law", className: "soft" })),
+        element("p", "Second − first, linear from −100 % to 100 %: left of the middle the first has more weight, right of it the second.", { id: "compare-law", className: "soft" })),
       element("div", undefined, { className: "compare-body" },
         element("div", undefined, { id: "compare-0" }), element("div", undefined, { id: "compare-1" }),
         element("div", undefined, { className: "compare-lists" },
@@ -83,17 +73,14 @@ const comparison = {
     const at = { call: state.call, head: state.head };
     const there = (kind, position) => (position === null ? null : now.positionIn(side, kind, at, now.groupOf(kind, at, position)));
     const query = there("queries", state.query);
-    return choose({ run: now.sides[side], ...now.heads(at)[side], ...(query === null ? {} : { query }), key: there("keys", state.key), pins: [] });
+    return choose({ run: now.sides[side], ...now.heads(at)[side], ...(query === null ? {} : { query }), key: there("keys", state.key), pins: [], second: state.second && at });
   },
 
   /** The comparison of the present runs and heads; null if there is none, or a third run is shown. */
   current() {
-    const sides = compared();
+    const partner = secondNow(), sides = runsNow() ?? (partner && [state.run, state.run]);
     if (!sides || !sides.includes(state.run)) return null;
     const lead = state.run === sides[1] && state.run !== sides[0] ? 1 : 0;
-    const calls = runs[sides[1 - lead]].calls;
-    const { of, call, head } = state.partner ?? {};
-    const partner = secondNow() ?? (of === `${state.call}.${state.head}` && head < calls[call]?.heads ? { call, head } : null);
     return this.comparisons.get(JSON.stringify([sides, lead, partner]), () => {
       const made = new Comparison(sides, lead, partner);
       made.place = made.plain ? pagePlace : new MergedPlace(made);
@@ -128,17 +115,15 @@ const comparison = {
     if (other || (now.alone && changed.has("head"))) this.names();
     const at = { call: state.call, head: state.head };
     const moved = other || ["call", "head", "second", "query"].some((name) => changed.has(name));
-    if (moved) { this.partners(at); this.tokens(at); }
+    if (moved) this.tokens(at);
     this.mode.show(state.compare);
     this.numbers.show(now.lead);
     $("compare-1").hidden = state.compare !== "side";
     $("compare").dataset.mode = state.compare;
     $("compare-legend").hidden = state.compare === "side";
-    if (other || changed.has("theme") || changed.has("compare")) this.legend();
-    const wanted = now.painters.side.map((painter) => painter.colored()).filter((of) => lookNow(of.n).rows && !tracksNow(of.n, of));
-    const tracks = wanted.map((of) => tracksOf(of.n, of).then(() => this.plots.forEach((plot) => plot.later())));
+    if (other || changed.has("theme")) drawRamp(this.ramp, "lift", evenly(["−100 %", "−50 %", "0", "50 %", "100 %"]));
     const all = other ? new Set([...changed, "run"]) : changed;
-    await Promise.all([...tracks, ...this.plots.map((plot) => plot.draw(all)), moved ? this.row(at) : null]);
+    await Promise.all([...this.plots.map((plot) => plot.draw(all)), moved ? this.row(at) : null]);
     this.said();
   },
 
@@ -146,9 +131,8 @@ const comparison = {
   mark() {
     const second = secondNow();
     this.second.show(second?.call ?? null, second?.head);
-    this.second.node.parentElement.hidden = GIVEN > 1 && !second; // two runs are compared
     for (const { call, head, button } of atlas.cells) {
-      const marked = call === second?.call && head === second?.head;
+      const marked = !runsNow() && call === second?.call && head === second?.head;
       button.classList.toggle("second", marked);
       button.ariaDescription = marked ? "second head" : null;
     }
@@ -156,42 +140,25 @@ const comparison = {
 
   /** Chooses the second head, and goes to the two maps. */
   async add(second) {
-    if (!alikeCalls(runs[state.run].calls[second.call], callNow())) {
+    if (!runsNow() && !alikeCalls(runs[state.run].calls[second.call], callNow())) {
       announce("This head has other rows or keys than the chosen one.");
       return;
     }
-    await choose({ second, compare: "side", open: [...state.open.filter((name) => name !== "compare"), "compare"] });
+    await choose({ second, compare: runsNow() ? state.compare : "side", open: [...state.open.filter((name) => name !== "compare"), "compare"] });
     $("compare").scrollIntoView();
   },
 
   /** The names of both runs, and which of them the page shows; or of both heads. */
   names() {
     const { both, alone } = this.now;
-    if (alone) {
-      const titles = this.now.heads(headNow()).map(({ call, head }) => headTitle(call, head));
-      $("compare").querySelector(".compare-names").replaceChildren(...titles.flatMap((title, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), title]));
-      return;
-    }
-    const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...textOf(run, both[1 - side]), ...ruleOf(run), side ? "" : " "]);
-    $("compare").querySelector(".compare-names").replaceChildren(...made, this.numbers.node);
-  },
-
-  /** The head of the other run: where the models have other layers or heads, it can be chosen. */
-  partners(at) {
-    const { both, lead } = this.now;
-    const [call, head] = ["calls", "heads"].map((what) => both.map((run) => (what === "calls" ? run.calls.length : run.calls[0].heads)));
-    $("compare-partner").hidden = call[0] === call[1] && head[0] === head[1] && !state.partner || isMean(state.head) || this.now.alone;
-    const other = this.now.heads(at)[1 - lead], run = both[1 - lead];
-    const options = (count, title) => Array.from({ length: count }, (_, number) => element("option", title(number), { value: number }));
-    this.otherCall.replaceChildren(...options(run.calls.length, (number) => titlesOf(run)[number]));
-    this.otherHead.replaceChildren(...options(run.calls[other.call].heads, (number) => `head ${number}`));
-    this.otherCall.value = other.call;
-    this.otherHead.value = other.head;
-  },
-
-  legend() {
-    drawRamp(this.ramp, "lift", evenly(["−100 %", "−50 %", "0", "50 %", "100 %"]));
-    $("compare-law").textContent = "Second − first, linear from −100 % to 100 %: left of the middle the first has more weight, right of it the second.";
+    const name = (side) => {
+      const { call, head } = this.now.heads(headNow())[side];
+      if (alone) return [headTitle(call, head)];
+      const { facts: { changed } } = both[side];
+      return [element("bdi", clip(both[side].model, 60)), ...folderOf(both[side]), ...textOf(both[side], both[1 - side]), ...(changed ? [element("span", "with changed rules", { className: "soft" })] : []), side ? "" : " "];
+    };
+    const made = [0, 1].flatMap((side) => [element("span", side ? "second" : "first", { className: "of-run" }), ...name(side)]);
+    $("compare").querySelector(".compare-names").replaceChildren(...made, ...(alone ? [] : [this.numbers.node]));
   },
 
   /** Which tokens differ, as text. */
@@ -212,7 +179,7 @@ const comparison = {
     const place = { call: state.call, head: state.head, pool: state.pool, level, ...this.plots[0].visible(at, level)[0] };
     const made = this.now.painters.side.map((painter) => painter.codes(place, fold)?.exact ?? "computing …");
     const merged = this.now.plain ? "" : "; tokens that correspond are one row and one key, with the sum of the weights of their keys and the mean of their rows";
-    const shown = `${high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight"}; ${made[0] === made[1] ? made[0] : `first: ${made[0]}; second: ${made[1]}`}; the same view, scale and legend for both runs${merged}${state.compare === "side" ? valuedWords(this.now.names[0], headNow()) : ""}`;
+    const shown = `${ofCells(high, wide)}; ${made[0] === made[1] ? made[0] : `first: ${made[0]}; second: ${made[1]}`}; the same view, scale and legend for both runs${merged}${state.compare === "side" ? valuedWords(this.now.names[0], headNow()) : ""}`;
     if ($("compare-level").textContent !== shown) $("compare-level").textContent = shown;
   },
 
@@ -243,7 +210,7 @@ const comparison = {
     if (!rows) {
       $("compare-heads").removeAttribute("aria-busy");
       $("compare-row").replaceChildren(...named(queryAxis(), query), ` is only in the ${now.lead ? "second" : "first"} run, so that its row cannot be compared.`);
-      listHeads(now, null, "—");
+      listHeads(now, null, "No head has this row in both runs");
       return;
     }
     const found = rowDifference(rows);
@@ -264,7 +231,7 @@ const comparison = {
     try {
       const differences = await differencesOfHeads(now, query, overtaken);
       if (overtaken()) return;
-      listHeads(now, differences);
+      listHeads(now, differences, "Too many heads to compare this row in all of them");
       $("compare-heads").removeAttribute("aria-busy");
     } catch (error) {
       if (!overtaken()) $("compare-heads-title").textContent = `Heads: ${error.message}`;
@@ -288,37 +255,24 @@ function textOf({ text }, other) {
   return [element("bdi", `“${from ? "… " : ""}${clip(text.slice(from), 50)}”`, { className: "soft", title: clip(text, 1000) })];
 }
 
-/** The rules of a run that were changed on the page. */
-const ruleOf = ({ facts: { changed } }) => (changed ? [element("span", "with changed rules", { className: "soft" })] : []);
-
-/** A remark if two tokens are the same for the model, since its vocabulary has neither. */
-function seenAlike(ours, a0, a1, theirs, b0, b1) {
-  const [saw, also] = [ours.unknown?.[a0], theirs.unknown?.[b0]];
-  return saw && saw === also && a1 - a0 === 1 && b1 - b0 === 1 ? ` (both are ${saw.trim()} for the model)` : "";
-}
-
 const NAMED_DIFFERENCES = 4;
 /** The differences of two lists of tokens as nodes. */
 function differenceWords(ours, theirs, groups, what) {
-  const word = (axis, from, to) => element("bdi", clip(`“${joinedTokens(axis, from, to).trim()}”`, 28));
-  const kinds = { replaced: [], cut: [], first: [], second: [] };
-  for (const group of groups) {
-    const [a0, a1, b0, b1] = group;
-    if (a0 === a1) kinds.second.push(group);
-    else if (b0 === b1) kinds.first.push(group);
-    else if (plainToken(ours.tokens.slice(a0, a1).join("")) !== plainToken(theirs.tokens.slice(b0, b1).join(""))) kinds.replaced.push(group);
-    else if (a1 - a0 > 1 || b1 - b0 > 1) kinds.cut.push(group);
-  }
-  const list = (found, make) => found.slice(0, NAMED_DIFFERENCES).flatMap((group, at) => [at ? ", " : "", ...make(group)]).concat(found.length > NAMED_DIFFERENCES ? [", …"] : []);
-  const count = (found, text) => `${found.length.toLocaleString("en")} ${found.length === 1 ? "token" : "tokens"} ${text}: `;
-  const parts = [
-    kinds.replaced.length && [count(kinds.replaced, "replaced"), ...list(kinds.replaced, ([a0, a1, b0, b1]) => [word(ours, a0, a1), " → ", word(theirs, b0, b1), seenAlike(ours, a0, a1, theirs, b0, b1)])],
-    kinds.first.length && [count(kinds.first, "only in the first"), ...list(kinds.first, ([a0, a1]) => [word(ours, a0, a1)])],
-    kinds.second.length && [count(kinds.second, "only in the second"), ...list(kinds.second, ([, , b0, b1]) => [word(theirs, b0, b1)])],
-    kinds.cut.length && [`${kinds.cut.length.toLocaleString("en")} cut into other pieces: `, ...list(kinds.cut, ([a0, a1, b0, b1]) => [element("bdi", clip(ours.tokens.slice(a0, a1).map((each) => each.trim()).join("·"), 28)), " → ", element("bdi", clip(theirs.tokens.slice(b0, b1).map((each) => each.trim()).join("·"), 28))])],
-  ].filter(Boolean);
-  if (!parts.length) return [what, "Both runs have the same tokens. "];
-  return [what, ...parts.flatMap((part, at) => [at ? "; " : "", ...part]), ". "];
+  const kindOf = ([a0, a1, b0, b1]) => {
+    if (a0 === a1) return "only in the second";
+    if (b0 === b1) return "only in the first";
+    if (plainToken(ours.tokens.slice(a0, a1).join("")) !== plainToken(theirs.tokens.slice(b0, b1).join(""))) return "replaced";
+    return a1 - a0 > 1 || b1 - b0 > 1 ? "cut into other pieces" : "";
+  };
+  const said = ["replaced", "only in the first", "only in the second", "cut into other pieces"].flatMap((kind) => {
+    const found = groups.filter((group) => kindOf(group) === kind), pieces = kind === "cut into other pieces";
+    const word = (axis, from, to) => (pieces ? axis.tokens.slice(from, to).map((each) => each.trim()).join("·") : `“${joinedTokens(axis, from, to).trim()}”`);
+    const sides = ([a0, a1, b0, b1]) => [...(a0 < a1 ? [word(ours, a0, a1)] : []), ...(b0 < b1 ? [word(theirs, b0, b1)] : [])];
+    const named = found.slice(0, NAMED_DIFFERENCES).map((group) => sides(group).flatMap((text, at) => [at ? " → " : "", element("bdi", clip(text, 28))]));
+    if (!found.length) return [];
+    return [`${pieces ? found.length : counted(found.length, "token")} ${kind}: `, ...named.flatMap((nodes, at) => [at ? ", " : "", ...nodes]), found.length > NAMED_DIFFERENCES ? ", …. " : ". "];
+  });
+  return [what, ...(said.length ? said : ["Both runs have the same tokens. "])];
 }
 
 keys.push({ keys: ["c"], label: "c", what: "compare side by side, or as a difference", run: () => choose({ compare: nextOf(MODES, state.compare) }) },

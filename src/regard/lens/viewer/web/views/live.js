@@ -24,8 +24,7 @@ const live = {
     const field = (id, kind, properties) => element(kind, undefined, { id, ...properties });
     const labelled = (text, ...nodes) => element("label", `${text} `, {}, ...nodes);
     this.text = field("live-text", "textarea", { rows: 1, spellcheck: false, value: data.live ?? "", dir: "auto" });
-    this.slider = field("live-temperature", "input", { type: "range", min: -2, max: 2, step: 0.1, ariaLabel: "temperature, from 1/4 to 4" });
-    this.number = field("live-temperature-number", "input", { type: "number", min: 0.01, step: "any", ariaLabel: "temperature" });
+    this.number = field("live-temperature", "input", { type: "number", min: 0.01, step: 0.1 });
     this.factor = field("live-factor", "input", { type: "number", step: "any", placeholder: "as recorded" });
     this.mask = element("select", undefined, { id: "live-mask" }, ...Object.entries(MASKS).map(([value, title]) => element("option", title, { value })));
     this.width = field("live-width", "input", { type: "number", min: 1, step: 1 });
@@ -39,13 +38,12 @@ const live = {
     $("live").append(
       element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.original, this.reset),
       ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text), element("div", undefined, { id: "live-without" }, this.head, this.edge)]),
-      element("div", undefined, { id: "live-rules" }, labelled("temperature", this.slider, this.number), labelled("scale of q·k", this.factor), labelled("mask", this.mask), this.wide),
+      element("div", undefined, { id: "live-rules" }, labelled("temperature", this.number), labelled("scale of q·k", this.factor), labelled("mask", this.mask), this.wide),
       this.said, this.difference);
     this.text.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => choose({ text: this.text.value.trim() && this.text.value !== data.live ? this.text.value : null }), 150);
     });
-    this.slider.addEventListener("input", () => choose({ temperature: Number((2 ** Number(this.slider.value)).toPrecision(3)) }));
     this.number.addEventListener("change", () => this.take(this.number, "temperature", positive(this.number.value), "a temperature is a number above 0"));
     this.factor.addEventListener("change", () => choose({ factor: this.factor.value === "" ? null : Number(this.factor.value) }));
     this.mask.addEventListener("change", () => choose({ mask: this.mask.value }));
@@ -90,7 +88,6 @@ const live = {
     if (!["text", "without", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return undefined;
     const put = (node, value) => { if (document.activeElement !== node && node.value !== String(value)) node.value = value; };
     put(this.text, state.text ?? data.live ?? "");
-    put(this.slider, Math.log2(state.temperature));
     put(this.number, state.temperature);
     put(this.factor, state.factor ?? "");
     put(this.mask, state.mask);
@@ -119,7 +116,7 @@ const live = {
       const model = whole ? base : await this.run("without", { n: base, call, head, query, key });
       if (turn !== this.turn) return;
       const rules = this.rules();
-      const number = rules ? await this.run("rules", { n: model, ...rules }, this.ahead()) : model;
+      const number = rules ? await this.run("rules", { n: model, ...rules }) : model;
       if (turn !== this.turn) return;
       const { changed, difference } = whole ? {} : runs[model].facts;
       this.difference.hidden = whole;
@@ -142,22 +139,13 @@ const live = {
     }
   },
 
-  /** What the page will request of a run with changed rules: the server answers it with the run. */
-  ahead() {
-    const { run, call, head } = state;
-    const [at, of] = [String(call), String(head)];
-    const tile = source.oneTile(run, call) ? [["tile", at, of, "share", "0", "0", "0"]] : [];
-    return [...tile, ["tracks", at, of], ...(state.metric === "matrix" ? runs[run].calls.slice(0, 48).map((_, number) => ["overview", String(number)]) : [])];
-  },
-
   /** The number of a new run, which is kept for a while. */
-  run(what, given, ahead = []) {
+  run(what, given) {
     return this.made.get(JSON.stringify([what, given]), async () => {
-      const reply = await requested(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ...given, ahead }) });
+      const reply = await requested(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(given) });
       const answer = await reply.json();
       if (!reply.ok) throw new Error(answer.error ?? `the server responded with status ${reply.status}`);
       runs[answer.number] = what === "text" ? answer.run : { ...runs[given.n], ...answer.run }; // what is shown stays
-      for (const [path, frame] of Object.entries(answer.ahead)) source.answers.get(path, async () => unframed(bytes(frame).buffer));
       addMetrics(answer.run);
       return answer.number;
     });

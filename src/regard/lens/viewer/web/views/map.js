@@ -1,6 +1,5 @@
 // The map of the chosen head: the attention matrix, and the value under the pointer as text.
 
-choosable("filled", null, oneOf({ map: 1 })); // whether the map fills the window
 choosable("view", null, { // {row, column, span}: the first visible row and key, and the number of visible keys
   write: (view) => (view ? [view.row, view.column, view.span].map((value) => Math.round(value * 100) / 100).join(",") : undefined),
   read(text) {
@@ -28,7 +27,6 @@ const map = {
         element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" })),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
-    $("settings").append(tool("enlarge the map", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }));
     this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", painter: () => this.painter });
     this.plot.after = (at, detail) => this.level(at, detail);
     this.plot.aside = (place) => { this.beside = place; this.pointer(); };
@@ -38,11 +36,6 @@ const map = {
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
     $("zoom-whole").hidden = !state.view;
-    if (changed.has("filled")) {
-      document.documentElement.toggleAttribute("data-filled", state.filled === "map");
-      $("fill").setAttribute("aria-pressed", state.filled === "map");
-      this.plot.outer = null; // its sizes are computed anew
-    }
     if (changed.has("run")) {
       $("map-means").hidden = !noMeans(state.run);
       $("map-means").textContent = noMeans(state.run);
@@ -50,8 +43,7 @@ const map = {
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
-    const tracks = [...new Set([state.run, this.painter.colored().n])].filter((n) => !tracksNow(n)).map((n) => tracksOf(n).then(() => this.plot.later()));
-    await Promise.all([drawn, ...tracks, (moved || changed.has("hideSpecial")) && this.pinned(place)]);
+    await Promise.all([drawn, moved && this.pinned(place)]);
     this.pointer();
   },
 
@@ -70,7 +62,7 @@ const map = {
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
     const text = place.key === null || !at ? [] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
     const cell = { i: place.query, j: column, high: 1, wide: 1, ...at };
-    if (place.key !== null && at) text.push(leftWords(place.run, cell), othersWords(place.run, tracksNow(place.run), cell), movesWords(tracksNow(place.run), cell), `, ${at.exact}`);
+    if (place.key !== null && at) text.push(othersWords(tracksNow(place.run), cell), movesWords(tracksNow(place.run), cell), `, ${at.exact}`);
     $("map-pinned").replaceChildren(...text);
     $("map-pinned").hidden = !text.length;
     this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}, row ${wordOf(queryAxis(), place.query, 40)} (${place.query}). ${$("map-pinned").textContent}`);
@@ -87,13 +79,7 @@ const map = {
     }
     const cell = state.hover && cellAt(this.plot, this.painter, state.hover);
     if (!cell) { $("map-pointer").textContent = "Click a cell for its row; Ctrl + wheel zooms, dragging moves."; return; }
-    const about = [];
-    if (tracks) {
-      const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
-      about.push(`${cell.high > 1 ? "rows" : "row"}: ${rowWords(tracks, cell.i, cell.high)}`);
-      about.push(`${cell.wide > 1 ? "keys: each" : "key:"} ${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
-    }
-    $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), othersWords(state.run, tracks, cell), movesWords(tracks, cell), ...about.map((text) => ` · ${text}`));
+    $("map-pointer").replaceChildren(...cellWords(state.run, cell), othersWords(tracks, cell), movesWords(tracks, cell));
   },
 
   /** The size of the cells, how they were computed, and a warning about invalid weights anywhere in the matrix. */
@@ -102,9 +88,8 @@ const map = {
     const spots = this.plot.visible(at, level), spot = spots[0];
     legend.swatches(new Set(spots.flatMap((each) => [...new Set(this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level, ...each }, fold)?.coarse)])));
     const tile = spot && this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
-    const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : isMean(state.head) ? `each cell is the mean of ${countOf(state.run, state.call, state.head).toLocaleString("en")} weights` : "each cell is one weight";
-    const without = hiding(state.run) ? `; special tokens are left out and the other weights renormalized${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
-    const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}${valuedWords(state.run, headNow())}`;
+    const made = isMean(state.head) && high * wide === 1 ? `each cell is the mean of ${countOf(state.run, state.call, state.head).toLocaleString("en")} weights` : ofCells(high, wide);
+    const shown = `${made}; ${tile ? tile.exact : "computing …"}${valuedWords(state.run, headNow())}`;
     if ($("map-level").textContent !== shown) $("map-level").textContent = shown;
     const whole = this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
     this.warn(whole?.alarms);
@@ -151,6 +136,4 @@ async function weightAt(n, i, j) {
 }
 
 keys.push({ keys: ["+", "="], label: "+", what: "zoom in", run: () => map.plot.zoom(2) }, { keys: ["-"], label: "−", what: "zoom out", run: () => map.plot.zoom(0.5) },
-  { keys: ["0"], label: "0", what: "show the whole matrix", run: () => choose({ view: null }) },
-  { keys: ["g"], label: "g", what: "mean of the heads of the layer, mean of all heads, or the head again", run: () => nextMean() },
-  { keys: ["f"], label: "f", what: "let the map fill the window, or not", run: () => choose({ filled: state.filled ? null : "map" }) });
+  { keys: ["0"], label: "0", what: "show the whole matrix", run: () => choose({ view: null }) });

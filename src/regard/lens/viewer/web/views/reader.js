@@ -41,9 +41,9 @@ const reader = {
   },
 
   async draw(changed) {
-    if (!["run", "call", "head", "query", "key", "pins", "direction", "scale", "hideSpecial", "step", "theme"].some((name) => changed.has(name))) return;
+    if (!["run", "call", "head", "query", "key", "pins", "direction", "scale", "step", "theme"].some((name) => changed.has(name))) return;
     const turn = ++this.turn;
-    const other = !this.line || ["run", "call", "head", "query", "pins", "direction", "hideSpecial", "step"].some((name) => changed.has(name));
+    const other = !this.line || ["run", "call", "head", "query", "pins", "direction", "step"].some((name) => changed.has(name));
     this.stale ||= other || state.direction === "from"; // until the numbers are read
     const line = this.stale ? await reading() : this.line;
     if (turn !== this.turn) return; // the state has changed since
@@ -72,15 +72,12 @@ const reader = {
   },
 
   head() {
-    const { to, places, of } = this.line;
+    const { to, places } = this.line;
     const name = quoted(to ? queryAxis() : keyAxis(), places[0], 22);
     $("reader-title").replaceChildren(...(to ? [name, ` (${places[0].toLocaleString("en")}) attends to`] : ["attends to ", name, ` (${places[0].toLocaleString("en")})`]));
     this.ways.show(state.direction);
     const parts = [];
     if (places.length > 1) parts.push(to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`);
-    if (state.hideSpecial && of.special.includes(true)) {
-      parts.push(to ? "Special tokens are left out and the other weights renormalized to 100 %: not the model's own numbers." : "Special tokens are left out; the other weights are unchanged.");
-    }
     this.pinsText.textContent = parts.join(" ");
     this.pins.hidden = !parts.length;
     this.pins.lastChild.hidden = places.length < 2;

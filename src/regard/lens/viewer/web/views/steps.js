@@ -3,18 +3,16 @@
 choosable("step", null, position); // the chosen generation step; null shows the whole text
 
 const steps = {
-  name: "steps", timer: null,
+  name: "steps",
 
   build() {
-    this.player = tool("▶", "play", () => this.play(), { id: "steps-play" });
     this.slider = element("input", null, { type: "range", id: "steps-slider", min: 0, step: 1, ariaLabel: "generation steps" });
     this.slider.addEventListener("input", () => this.to(Number(this.slider.value)));
-    this.whole = tool("whole text", "show the whole text", () => { this.pause(); choose({ step: null }); }, { id: "steps-whole" });
+    this.whole = tool("whole text", "show the whole text", () => choose({ step: null }), { id: "steps-whole" });
     this.said = element("p", null, { id: "steps-said" });
     this.list = element("ol", null, { id: "steps-candidates", ariaLabel: "The likeliest tokens at this step" });
     $("steps").append(element("div", null, { className: "bar" }, element("h2", "Generated tokens", { id: "steps-title" }), this.whole),
-      element("div", null, { className: "steps-controls" }, tool("◂", "previous step", () => this.go(-1), { id: "steps-back" }), this.player,
-        tool("▸", "next step", () => this.go(1), { id: "steps-on" }), this.slider), this.said, this.list);
+      this.slider, this.said, this.list);
     if (data.live !== null || runs.some((run) => run.steps.length)) keys.push({ keys: ["<"], label: "<", what: "previous generated token", run: () => this.go(-1) },
       { keys: [">"], label: ">", what: "next generated token", run: () => this.go(1) });
   },
@@ -23,7 +21,7 @@ const steps = {
     if (changed.has("run")) $("steps").hidden = !runs.some((run) => run.steps.length);
     if ($("steps").hidden || !["run", "step", "theme", "scale"].some((name) => changed.has(name))) return;
     const all = runs[state.run].steps;
-    this.slider.disabled = this.player.disabled = !all.length;
+    this.slider.disabled = !all.length;
     this.slider.max = Math.max(0, all.length - 1);
     this.whole.setAttribute("aria-pressed", state.step === null);
     const at = state.step ?? all.length - 1;
@@ -56,30 +54,6 @@ const steps = {
     const at = clamp(number, 0, all.length - 1);
     return choose({ step: at, ...(callNow().queries === written() ? { query: Math.max(0, all[at].position - 1) } : {}) });
   },
-  go(by) {
-    this.pause();
-    return this.to(state.step === null ? (by > 0 ? 0 : runs[state.run].steps.length - 1) : state.step + by);
-  },
-
-  play() {
-    if (this.timer) return this.pause();
-    const last = runs[state.run].steps.length - 1;
-    this.player.textContent = "❚❚";
-    this.player.setAttribute("aria-label", "pause");
-    const on = async () => {
-      await this.to(state.step === null || state.step >= last ? 0 : state.step + 1);
-      if (!this.timer) return;
-      if (state.step >= last) this.pause();
-      else this.timer = setTimeout(on, 700);
-    };
-    this.timer = setTimeout(on, 0);
-    return undefined;
-  },
-  pause() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    this.player.textContent = "▶";
-    this.player.setAttribute("aria-label", "play");
-  },
+  go(by) { return this.to(state.step === null ? (by > 0 ? 0 : runs[state.run].steps.length - 1) : state.step + by); },
 };
 screens.push(steps);

@@ -21,11 +21,8 @@ const streamGrid = {
   /** A cell with its number on the color of the number; empty if it is not known. */
   cell(value, most) {
     if (value === null) return element("td", "");
-    const [r, g, b] = rgb(Math.round(127.5 * (1 + value / most)), "lift");
-    const made = element("td", Math.abs(value) < most / 1000 ? "0" : value.toPrecision(2));
-    made.style.background = `rgb(${r} ${g} ${b})`;
-    made.style.color = 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#000" : "#fff"; // readable on the color
-    return made;
+    const at = Math.round(127.5 * (1 + value / most));
+    return element("td", Math.abs(value) < most / 1000 ? "0" : value.toPrecision(2), { style: `background:${color(at, "lift")};color:${ink(at, "lift")}` });
   },
 };
 screens.push(streamGrid);

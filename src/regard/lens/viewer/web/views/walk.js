@@ -5,29 +5,27 @@ const FEW = 12; // keys that are shown initially
 choosable("followed", null, position); // the key of which the steps show every element; null is the strongest one
 
 const walk = {
-  name: "walk", at: 0, doing: [], all: false, every: false, falling: true, turn: 0,
+  name: "walk", every: false, turn: 0,
+  opened: new Set(["x"]), // the steps that are open
   element: {}, // the element of q, k, v and of the output that is followed
   matrices: null, // of the layer, or why not
 
   build() {
-    this.buttons = {
-      all: button("all steps", () => this.set({ all: !this.all }), { id: "walk-all" }),
-      order: button("strongest first", () => this.set({ falling: !this.falling }), { id: "walk-order" }),
-      every: button("all keys", () => this.set({ every: !this.every }), { id: "walk-every" }),
-    };
-    const [back, on] = [tool("◂", "previous step", () => this.go(-1), { id: "walk-back" }), tool("▸", "next step", () => this.go(1), { id: "walk-on" })];
-    const copies = tool("copy numbers", "copy all numbers of this computation as JSON", () => this.copy(), { id: "walk-copy" });
-    const bar = element("div", null, { className: "bar" }, element("span", null, { id: "walk-buttons", hidden: true }, back, on, ...Object.values(this.buttons), copies));
+    this.keys = button("all keys", () => this.set({ every: !this.every }), { id: "walk-every", className: "tools", hidden: true });
     this.note = element("p", null, { className: "note", id: "walk-note" });
     this.legend = rampBox({ className: "ramp signed", hidden: true });
     this.list = element("ol", null, { id: "walk-steps", hidden: true });
-    this.list.addEventListener("keydown", (event) => this.key(event));
-    this.heads = WALK.map((each, number) => {
-      const head = button("", () => this.open(number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
-      this.list.append(element("li", null, {}, head, element("div", null, { id: `walk-${each.id}`, className: "walk-numbers" })));
+    this.heads = WALK.map(({ id }) => {
+      const head = element("summary", null, { className: "walk-head", id: `walk-head-${id}` });
+      const step = element("details", null, { open: this.opened.has(id) }, head, element("div", null, { id: `walk-${id}`, className: "walk-numbers" }));
+      step.addEventListener("toggle", () => {
+        this.opened[step.open ? "add" : "delete"](id);
+        if (this.numbers) this.show();
+      });
+      this.list.append(element("li", null, {}, step));
       return head;
     });
-    const box = folds.make("walk", "Step by step", bar, element("div", null, { className: "walk-top" }, this.note, this.legend), this.list);
+    const box = folds.make("walk", "Step by step", element("div", null, { className: "walk-top" }, this.note, this.keys, this.legend), this.list);
     $("walk").append(box);
     this.lazily = new Lazily(box, () => this.fetch()); // on a served page each row is a request to the server
   },
@@ -38,11 +36,9 @@ const walk = {
       if (this.numbers && (changed.has("theme") || changed.has("scale"))) this.show();
       return undefined;
     }
-    this.title();
+    $("walk-title").replaceChildren("Step by step: ", quoted(queryAxis(), state.query, 28), ` (${state.query.toLocaleString("en")}), ${headTitle()}`);
     return this.lazily.again();
   },
-
-  title() { $("walk-title").replaceChildren("Step by step: ", quoted(queryAxis(), state.query, 28), ` (${state.query.toLocaleString("en")}), ${headTitle()}`); },
 
   async fetch() {
     const turn = ++this.turn;
@@ -73,21 +69,6 @@ const walk = {
     Object.assign(this, change);
     if (this.numbers) this.show();
   },
-  /** Opens the step so many further, of those that do anything. */
-  go(by) { this.open(this.doing[clamp(this.doing.indexOf(this.at) + by, 0, this.doing.length - 1)]); },
-  open(number) { this.set({ at: number }); },
-  key(event) {
-    if (!event.target.closest(".walk-head")) return;
-    const by = stepOf(event, { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, Home: -Infinity, End: Infinity });
-    if (by === undefined) return;
-    event.stopPropagation();
-    this.go(by);
-    this.heads[this.at].focus();
-  },
-
-  copy() {
-    if (this.numbers) copy(JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value)), "The computation");
-  },
 
   /** Why the numbers are not available, and what to do. */
   why() {
@@ -103,45 +84,33 @@ const walk = {
 
   show() {
     const w = this.numbers;
-    this.list.hidden = this.legend.hidden = !w;
-    $("walk-buttons").hidden = !w;
+    this.list.hidden = this.legend.hidden = this.keys.hidden = !w;
     if (!w) {
       this.note.textContent = this.why();
       return;
     }
     const falling = w.keys.map((_, at) => at).sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b);
-    this.order = falling.slice(0, this.every ? falling.length : FEW);
-    if (!this.falling) this.order.sort((a, b) => a - b); // the strongest keys in the order of their positions
+    this.order = this.every ? falling : falling.slice(0, FEW);
     const which = w.keys.length < w.K ? `the strongest and the nearest ${w.keys.length} of ${w.K.toLocaleString("en")} keys` : counted(w.K, "key");
     this.note.textContent = `${capital(which)}${this.order.length < w.keys.length ? `, ${this.order.length} of them shown` : ""}.${w.exact ? ` Vectors are stored ${w.exact}.` : ""}`;
-    const press = (name, on, hidden) => { this.buttons[name].setAttribute("aria-pressed", on); this.buttons[name].hidden = hidden; };
-    press("all", this.all, false);
-    press("order", this.falling, false);
-    press("every", this.every, w.keys.length <= FEW);
+    this.keys.ariaPressed = String(this.every);
+    this.keys.hidden = w.keys.length <= FEW;
     const from = document.activeElement?.id;
-    this.doing = WALK.flatMap(({ does }, number) => (!does || does(w, callNow()) ? [number] : []));
-    if (!this.doing.includes(this.at)) [this.at] = this.doing;
-    WALK.forEach((each, number) => this.step(each, number, w));
+    let number = 0;
+    for (const [at, each] of WALK.entries()) {
+      const doing = !each.does || each.does(w, callNow());
+      this.heads[at].closest("li").hidden = !doing;
+      if (doing) this.step(each, this.heads[at], ++number, w);
+    }
     if (from) $(from)?.focus({ preventScroll: true }); // what had the focus is a new element now
   },
 
-  step(each, number, w) {
-    const call = callNow();
-    const head = this.heads[number];
-    const open = this.all || number === this.at;
-    const formula = each.formula(w, call);
-    head.parentElement.hidden = !this.doing.includes(number);
-    head.replaceChildren(element("span", this.doing.indexOf(number) + 1, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
+  step(each, head, number, w) {
+    const call = callNow(), formula = each.formula(w, call);
+    head.replaceChildren(element("span", number, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
       element("span", each.shape(w, call) || "", { className: "soft walk-shape" }));
-    head.setAttribute("aria-expanded", open);
-    head.tabIndex = number === this.at ? 0 : -1;
-    head.parentElement.classList.toggle("now", number === this.at);
-    if (number === this.at) head.setAttribute("aria-current", "step");
-    else head.removeAttribute("aria-current");
-    const box = $(`walk-${each.id}`);
-    box.hidden = !open;
-    if (open) box.replaceChildren(element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order), ...(each.more?.(w, this.matrices) ?? []));
-    else box.replaceChildren();
+    const open = this.opened.has(each.id);
+    $(`walk-${each.id}`).replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order), ...(each.more?.(w, this.matrices) ?? [])] : []));
   },
 };
 screens.push(walk);

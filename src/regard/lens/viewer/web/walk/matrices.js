@@ -52,9 +52,7 @@ function concatenated(w, m) {
   const [from, to] = [state.head * w.E, (state.head + 1) * w.E];
   const where = element("p", `The output of head ${state.head} is elements ${from.toLocaleString("en")} to ${(to - 1).toLocaleString("en")} of ${(heads * w.E).toLocaleString("en")}.`, { className: "walk-result", id: "walk-heads-where" });
   if (!m?.heads) return [where, element("p", callNow().kept.out ? absent(m) : walk.lacking({ missing: "out" }), { className: "note" })];
-  const cells = new Cells("outputs of all heads", [Array.from(m.heads)], null, (_, place) => `c[${place}], of head ${Math.floor(place / w.E)}`);
-  cells.marked = [from, to];
-  return [where, cells.node];
+  return [where, cellsOf("outputs of all heads", [Array.from(m.heads)], (_, place) => `c[${place}], of head ${Math.floor(place / w.E)}`, { marked: [from, to] })];
 }
 
 /** Why the numbers of all heads are not in the page. */
@@ -68,7 +66,7 @@ function layerOutput(w, m) {
   const note = (text) => element("p", null, { className: "note" }, ...subscripts(text));
   if (!knownMatrix(callNow(), "o")) return [note(noMatrix("o", m))];
   if (!m?.whole) return [note(m ? absent(m) : noMatrix("o", m))];
-  const strip = (id, title, values) => [element("h3", title), new Cells(title, [Array.from(values)], null, (_, place) => `${id}[${place}]`).node];
+  const strip = (id, title, values) => [element("h3", title), cellsOf(title, [Array.from(values)], (_, place) => `${id}[${place}]`)];
   return [...strip("y", "Computed from all heads", m.whole), ...strip("y", "Computed by the model", m.y), element("p", difference(Array.from(m.whole), Array.from(m.y)), { className: "note", id: "walk-y-difference" }),
     ...(m.own ? strip("part", `The part of head ${state.head}`, m.own) : []), ...(m.o ? elementOfOutput(w, m) : [note(noMatrix("o", m))])];
 }
@@ -89,7 +87,7 @@ function elementOfOutput(w, m) {
   const sum = total(parts) + (bias ?? 0);
   return [element("h3", "One element"), pick, lines("One element of the layer’s output", rows, called),
     element("p", null, { className: "walk-result", id: "walk-o-own" }, ...subscripts(`Head ${state.head} adds ${decimal(total(products), 6)} to y_${chosen}. Every head adds:`)),
-    new Cells("parts of the heads", [parts], null, (_, head) => `head ${head}`).node,
+    cellsOf("parts of the heads", [parts], (_, head) => `head ${head}`),
     element("p", null, { className: "walk-result", id: "walk-o-result" }, ...subscripts(`y_${chosen} = ${decimal(total(parts), 6)}${bias === undefined ? "" : `${plus(bias, 6)} (b_o[${chosen}]) = ${decimal(sum, 6)}`}; in the model ${decimal(m.y[chosen], 6)}.`)),
     ...(elements.length < m.y.length ? [element("p", `The page contains ${elements.length} columns of this matrix: serve the run (regard look --serve) to see all.`, { className: "note" })] : [])];
 }

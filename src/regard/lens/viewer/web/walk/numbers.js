@@ -20,9 +20,9 @@ function walkNumbers(each, w, call, order) {
     const values = each.vector(w);
     if (!values && each.id === "sum" && w.v) return [note("Not computed: the page contains only the strongest keys of each row. Serve the run to see it.")];
     if (!values) return [note(walk.lacking(each))];
-    const cells = new Cells(each.name, [values], null, (_, column) => `${each.id}[${column}]`, digitsOf(w));
-    if (each.id !== "out" || !w.sum) return [cells.node];
-    return [cells.node, note(w.same ? "On recording, this was equal to the output computed above, up to rounding." : difference(w.sum, values))];
+    const cells = cellsOf(each.name, [values], (_, column) => `${each.id}[${column}]`, { digits: digitsOf(w) });
+    if (each.id !== "out" || !w.sum) return [cells];
+    return [cells, note(w.same ? "On recording, this was equal to the output computed above, up to rounding." : difference(w.sum, values))];
   }
   if (each.matrix) {
     const values = each.matrix(w);
@@ -30,7 +30,8 @@ function walkNumbers(each, w, call, order) {
     const share = call.heads / call.groups;
     const group = Math.floor(state.head / share);
     const shared = share > 1 ? [note(`Heads ${group * share} to ${(group + 1) * share - 1} share this key/value head.`)] : [];
-    return [new Cells(each.name, order.map((at) => values[at]), order.map(name), (row, column) => `${each.id} of ${name(order[row])}, [${column}]`, digitsOf(w)).node, ...shared];
+    const cells = cellsOf(each.name, order.map((at) => values[at]), (row, column) => `${each.id} of ${name(order[row])}, [${column}]`, { names: order.map(name), digits: digitsOf(w) });
+    return [cells, ...shared];
   }
   if (each.missing && !w.q) return [note(walk.lacking(each))];
   const list = element("ul", null, { className: each.weights ? "walk-keys wide" : "walk-keys" });

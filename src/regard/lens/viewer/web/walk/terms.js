@@ -22,7 +22,7 @@ function choice(id, label, options, chosen, choosing) {
 const keyChoice = (id, w) => choice(id, "key", w.keys.map((j) => [j, keyName(j)]), walk.keyOf(w), (j) => walk.follow({ key: j }));
 
 /** Numbers in lines of equal length, under each other. */
-const lines = (name, rows, called) => new Cells(name, rows.map(([, values]) => Array.from(values)), rows.map(([title]) => element("span", null, {}, ...subscripts(title))), called).node;
+const lines = (name, rows, called) => cellsOf(name, rows.map(([, values]) => Array.from(values)), called, { names: rows.map(([title]) => subscripts(title)) });
 
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 /** The running sum of numbers. */
