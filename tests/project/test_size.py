@@ -18,10 +18,10 @@ BUDGET = {
         "laws": 32_600,  # of conformance before; the base of findings (finding.py), which audits and conformance share
         "audits": 39_980,  # where q, k, v come from, weights never read (sources.py, projections.py); causes of caches
         "language": 37_630,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
-        "ledger": 26_730,  # a cost with the inputs of the caller (inputs.py)
+        "ledger": 26_650,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_670,
         "api": 27_150,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)
-        "cli": 19_110,  # look --effects --source, FOLDER IMAGE TEXT; audit, look and cost take FILE.py:CLASS
+        "cli": 18_840,  # look --effects --source, FOLDER IMAGE TEXT; audit, look and cost take FILE.py:CLASS
         "common": 14_850,  # what modules of transformers declare, of torch before; the default model is read once
         "sandbox": 2_580,  # of conformance before
         "top": 610,

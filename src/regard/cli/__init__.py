@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ..common.errors import Refused
+from ..lens.runs.labels import words
 from .audit import audit
 from .classify import classify
 from .conform import conform
@@ -62,8 +63,6 @@ def main() -> None:
     try:
         app()
     except Refused as refused:
-        from ..lens.runs.labels import words
-
         for reason in refused.reasons:
             message = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; fix: {reason.fix}."
             print("\n".join(map(words, message.split("\n"))), file=sys.stderr)  # names in foreign files are escaped

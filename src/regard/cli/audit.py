@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from ..common.text.units import counted
+from ..lens.runs.labels import words
 from .arguments import Inputs, flag, model_of, option, read_text
+from .terminal import Console, emit_json, named_lines, show_finding
 
 if TYPE_CHECKING:
     from ..audits import Audit, Finding
@@ -45,8 +48,6 @@ def audit(
 
     Exit status: 0 healthy, 1 faults or warnings, 2 invalid arguments.
     """
-    from .terminal import Console, emit_json
-
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
     with Console(stderr=True).status("loading torch and the model") as status:
         from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
@@ -67,11 +68,7 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
 
     verbose: whether each other check has a line · notes: whether notes are printed in full as well
     """
-    from rich.text import Text
-
     from ..audits.finding import SEVERITIES
-    from ..lens.runs.labels import words as escaped
-    from .terminal import Console, named_lines, show_finding
 
     console = Console()
     counts = Counter(finding.severity for finding in report.findings)
@@ -89,7 +86,7 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
             times = Counter(name for name, _ in rows)
             listed = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in times.items())
             console.print()
-            console.print(Text.assemble((f"{title}: ", "dim bold"), (escaped(listed), "dim")))
+            console.print(Text.assemble((f"{title}: ", "dim bold"), (words(listed), "dim")))
         elif rows:
             console.print()
             console.say(title, "dim bold")
@@ -100,8 +97,8 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
 
 def _grouped(report: Audit, notes: bool) -> dict[tuple[str, str, str, str], list[Finding]]:
     """The findings by (severity, check, cause, fix). notes: whether notes are among them"""
-    groups: dict[tuple[str, str, str, str], list[Finding]] = {}
+    groups = defaultdict(list)
     for each in report.findings:
         if notes or each.severity != "note":
-            groups.setdefault((each.severity, each.check, each.cause, each.fix), []).append(each)
+            groups[each.severity, each.check, each.cause, each.fix].append(each)
     return groups

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.padding import Padding
+from rich.text import Text
 
+from ..common.errors import Reason, refuse_all
+from ..lens.runs.labels import words
 from .arguments import flag, option
+from .terminal import Console, emit, emit_json, named_lines, show_finding
 
 if TYPE_CHECKING:
     from ..conformance import Report
@@ -51,11 +57,9 @@ def conform(
 
     Exit status: 0 right, 1 mistakes, 2 the function could not be run.
     """
-    from .terminal import emit, emit_json
-
     known = {"--json": as_json, "--junit": junit, "--markdown": markdown, "--badge": badge}
     formats = [name for name, wanted in known.items() if wanted]
-    _check(function, infer, mistakes, formats)
+    refuse_all("conform", _problems(function, infer, mistakes, formats))
     if mistakes:
         from ..laws.probes import lines
 
@@ -84,37 +88,28 @@ def conform(
         raise typer.Exit(1)
 
 
-def _check(function: str | None, infer: bool, mistakes: bool, formats: list[str]) -> None:
-    """Raises `Refused` for arguments that exclude each other."""
-    from ..common.errors import Reason, Refused
+def _problems(function: str | None, infer: bool, mistakes: bool, formats: list[str]) -> Iterator[Reason]:
+    """What is wrong with arguments that exclude each other."""
 
-    reasons = []
     if len(formats) > 1:
         expected = "one of --json, --junit, --markdown, --badge"
-        reasons.append(Reason("two formats", " ".join(formats), expected, "run it once for each"))
+        yield Reason("two formats", " ".join(formats), expected, "run it once for each")
     if mistakes and (function is not None or infer or formats):
         given = " ".join([*([function] if function else []), *(["--infer"] if infer else []), *formats])
         what = "--mistakes judges no function"
-        reasons.append(Reason(what, given, "--mistakes alone", "omit the others"))
+        yield Reason(what, given, "--mistakes alone", "omit the others")
     if infer and formats:
         what, given = "--infer prints an adapter, not a report", " ".join(["--infer", *formats])
-        reasons.append(Reason(what, given, "--infer without a format", "omit one of them"))
+        yield Reason(what, given, "--infer without a format", "omit one of them")
     if function is None and not mistakes:
         expected = "MODULE:FUNCTION or FILE.py:FUNCTION"
-        reasons.append(Reason("no function is named", "nothing", expected, "regard conform mine.py:attention"))
-    if reasons:
-        raise Refused("conform", reasons)
+        yield Reason("no function is named", "nothing", expected, "regard conform mine.py:attention")
 
 
 def _show(report: Report) -> None:
     """Prints the level, the findings with their counterexamples, and what was not tested."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     from ..conformance import LEVELS
     from ..conformance.conventions.fields import ROLES
-    from ..lens.runs.labels import words
-    from .terminal import Console, named_lines, show_finding
 
     console = Console()
     reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "no level reached"

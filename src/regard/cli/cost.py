@@ -10,6 +10,7 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import requires_extra
 from .arguments import Inputs, flag, model_of, option
+from .terminal import emit, emit_json
 
 
 def cost(
@@ -51,7 +52,6 @@ def cost(
         from ..ledger.fit import size
         from ..ledger.result import check_plot, draw, lengths, report
         from ..ledger.result import over as table
-    from .terminal import emit, emit_json
 
     phases = [each.strip() for each in phase.split(",")]
     unknown = [each for each in phases if each not in PHASES]
@@ -82,7 +82,8 @@ def cost(
         emit_json({"costs": costs, "fits": [vars(each) for each in fits], "over": sizes})
     else:
         fitted = ["\n".join(map(str, fits))] if fits else []
-        origin = f"configuration: {subject.origin}; dtype: {found[0].dtype}, {_of_dtype(dtype)}"
+        how = "as in the configuration, or float32; --dtype names another" if dtype is None else "as --dtype says"
+        origin = f"configuration: {subject.origin}; dtype: {found[0].dtype}, {how}"
         reports = [*(report(each, layers) for each in found), *map(table, many), *fitted]
         emit("\n\n\n".join([f"{origin}\n{reports[0]}", *reports[1:]]))
     if plot is not None:
@@ -90,8 +91,3 @@ def cost(
         typer.echo(f"Plot written to {plot}.", err=True)
     if any(each.faults for each in found):
         raise typer.Exit(1)
-
-
-def _of_dtype(dtype: str | None) -> str:
-    """Where the dtype comes from."""
-    return "as in the configuration, or float32; --dtype names another" if dtype is None else "as --dtype says"

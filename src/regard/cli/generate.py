@@ -11,6 +11,7 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import needs
 from .arguments import flag, option, typed_text
+from .terminal import emit_json
 
 
 def generate(
@@ -48,7 +49,6 @@ def generate(
     from ..models.data.vocabulary import Decoder
     from ..models.training import checkpoint
     from ..models.training.loop import check_device
-    from .terminal import emit_json
 
     check_device(device, "generate")
     saved = checkpoint.load(folder, "generate", device)

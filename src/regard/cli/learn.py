@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..common.errors import Reason, Refused, refuse
+from ..common.errors import Reason, refuse, refuse_all
 from ..common.text.units import counted
 from ..learn.folder import USUAL
 from .arguments import flag, option, passed
@@ -106,15 +106,10 @@ def learn(
         print_grades([Path(word) for word in words or []], own, only, screen, form)
         return
     said = parsed(words or [], check, chosen)
-    if site is not None:
-        write_pages(site, selected(own, only), screen)
-        return
-    if notebooks is not None:
-        write_notebooks(notebooks, selected(own, only), screen)
-        return
-    if scripts is not None:
-        write_scripts(scripts, selected(own, only), screen)
-        return
+    for folder, write in ((site, write_pages), (notebooks, write_notebooks), (scripts, write_scripts)):
+        if folder is not None:
+            write(folder, selected(own, only), screen)
+            return
     if slides is not None:
         write_slides(chapter_of(chapters(own), slides), out, screen)
         return
@@ -156,8 +151,7 @@ def _refuse_unused(chosen: list[str], given: list[str]) -> None:
     ]
     if {"--json", "--csv"} <= set(given):
         reasons.append(Reason("two formats", "--json --csv", "one of them", "run one after the other"))
-    if reasons:
-        raise Refused("learn", reasons)
+    refuse_all("learn", reasons)
 
 
 ASK = "ask"
@@ -207,8 +201,7 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     if folders and option in PLACELESS:
         given = f"{option} with {folders[0]}"
         reasons.append(Reason("a folder has no use", given, f"{option} without a learner's folder", "omit it"))
-    if reasons:
-        raise Refused("learn", reasons)
+    refuse_all("learn", reasons)
     here = Path("progress.json").is_file() and any(Path().glob("[0-9][0-9]_*.py"))
     if folders:
         said.folder = Path(folders[0])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ..common.errors import Reason, Refused, refuse
+from ..common.errors import Reason, refuse, refuse_all
 from ..common.files.output import check_output, replacing
 from ..common.optional import needs
 from ..common.text.units import counted
@@ -24,11 +24,10 @@ from ..lens.text_or_path import exists
 from ..lens.trained import is_trained
 from .arguments import Inputs, flag, is_own, model_of, option, passed, read_text
 from .measure_text import EXAMPLE, parse_measures
+from .terminal import Console, emit_json, show_finding
 
 if TYPE_CHECKING:
-    from ..audits import Audit
     from ..lens import Run
-    from .terminal import Console
 
 
 PAGE = Path("attention.html")
@@ -53,8 +52,6 @@ class Other:
 
     def __init__(self, word: str):
         from ..lens.storage.folder import open_run
-        from ..lens.storage.reader import is_run
-        from ..lens.trained import is_trained
 
         self.word = word
         self.run = open_run(Path(word)) if is_run(word) else None
@@ -201,8 +198,6 @@ def look(
     other = None if compare is None else Other(compare)
     run = None if given.run is None else container.open_run(given.run)
 
-    from .terminal import Console
-
     if run is None:
         with Console(stderr=True).status("running the model"):
             from ..lens.look import look as record
@@ -247,7 +242,10 @@ def look(
         console.print()
     for line in facts:
         console.say(line, "dim", soft_wrap=True)
-    _print_findings(console, report)
+    for finding in report.findings:  # faults and warnings in full; notes are on the page
+        if finding.severity != "note":
+            rows = [("where", finding.where), *finding.rows]
+            show_finding(console, finding.severity, finding.severity, finding.check, rows)
 
     def say(message: str) -> None:
         console.print(message, markup=False, soft_wrap=True)
@@ -282,16 +280,6 @@ def look(
         import webbrowser
 
         webbrowser.open(written.resolve().as_uri())
-
-
-def _print_findings(console: Console, report: Audit) -> None:
-    """Prints faults and warnings in full; notes are on the page."""
-    from .terminal import show_finding
-
-    for finding in report.findings:
-        if finding.severity != "note":
-            rows = [("where", finding.where), *finding.rows]
-            show_finding(console, finding.severity, finding.severity, finding.check, rows)
 
 
 def _write_page(
@@ -354,9 +342,6 @@ def _with_image(words: list[str], picture: Path | None) -> tuple[list[str], Path
 
 def _parse_words(words: list[str], image: Path | None) -> Given:
     """Interprets the positional arguments. A single one is a recorded run, a file or a text; with an image, a model."""
-    from ..lens.storage.reader import is_run
-    from ..lens.trained import is_trained
-
     if len(words) > 2:
         raise refuse(
             "look", "too many arguments", f"{len(words)} arguments", "a model and a text", "put the text in quotes"
@@ -383,17 +368,16 @@ def _check_options(given: Given, options: Mapping[str, Any]) -> None:
         for name in RECORDING
         if name in options and given.run is not None
     ]
-    unused = [("--port", "without", "add")] if "--serve" not in options else [("--out", "with", "omit")]
-    reasons += [
-        Reason(
-            f"{name} has no effect {way} --serve",
-            f"{name} {options[name]} {way} --serve",
-            "options that fit together",
-            f"omit {name}, or {fix} --serve",
+    name, way, fix = ("--out", "with", "omit") if "--serve" in options else ("--port", "without", "add")
+    if name in options:
+        reasons.append(
+            Reason(
+                f"{name} has no effect {way} --serve",
+                f"{name} {options[name]} {way} --serve",
+                "options that fit together",
+                f"omit {name}, or {fix} --serve",
+            )
         )
-        for name, way, fix in unused
-        if name in options
-    ]
     if "--force" in options and "--save" not in options:
         reasons.append(
             Reason(
@@ -403,8 +387,7 @@ def _check_options(given: Given, options: Mapping[str, Any]) -> None:
                 "omit --force",
             )
         )
-    if reasons:
-        raise Refused("look", reasons)
+    refuse_all("look", reasons)
 
 
 def _parse_layers(text: str | None) -> list[int | str] | None:
@@ -499,7 +482,6 @@ def detect(
     """Runs the model on one text after another, and prints what every head does."""
     from ..lens.detection import detect_heads
     from ..lens.terminal import head_table
-    from .terminal import Console, emit_json
 
     with Console(stderr=True).status("running the model") as status:
 
@@ -517,18 +499,19 @@ def detect(
 
 def check_unused(options: Mapping[str, Any]) -> None:
     """Refuses options of a page or of a single run, all at once."""
-    reasons = [
-        Reason(
-            f"{name} has no effect on the detectors of many texts",
-            name if value is True else f"{name} {value}",
-            ", ".join(USED[:-1]) + f" and {USED[-1]}",
-            f"omit {name}, or pass one text without --json",
-        )
-        for name, value in options.items()
-        if name not in USED
-    ]
-    if reasons:
-        raise Refused("look", reasons)
+    refuse_all(
+        "look",
+        [
+            Reason(
+                f"{name} has no effect on the detectors of many texts",
+                name if value is True else f"{name} {value}",
+                ", ".join(USED[:-1]) + f" and {USED[-1]}",
+                f"omit {name}, or pass one text without --json",
+            )
+            for name, value in options.items()
+            if name not in USED
+        ],
+    )
 
 
 def _split(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
@@ -555,18 +538,19 @@ def _paths(path: Path) -> list[Path]:
 
 def _check_files(words: Sequence[str]) -> None:
     """Refuses words that are not text files or folders of text files, all at once."""
-    reasons = [
-        Reason(
-            "not a text file",
-            f"{word}: {'a folder without .txt files' if exists(word) else 'no such file'}",
-            "text files, or folders of .txt files",
-            "check the path; put a text in quotes to show it alone",
-        )
-        for word in words
-        if not exists(word) or (Path(word).expanduser().is_dir() and not _has_texts(word))
-    ]
-    if reasons:
-        raise Refused("look", reasons)
+    refuse_all(
+        "look",
+        [
+            Reason(
+                "not a text file",
+                f"{word}: {'a folder without .txt files' if exists(word) else 'no such file'}",
+                "text files, or folders of .txt files",
+                "check the path; put a text in quotes to show it alone",
+            )
+            for word in words
+            if not exists(word) or (Path(word).expanduser().is_dir() and not _has_texts(word))
+        ],
+    )
 
 
 def _lines(word: str | None) -> list[tuple[str, str]]:

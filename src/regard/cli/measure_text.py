@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, Refused, refuse, refuse_all
 from ..language.expr import Expr, Op, Var, lift
 from ..lens.runs.detectors import checked, token
 
@@ -92,8 +92,7 @@ def parse_measures(texts: Sequence[str]) -> dict[str, Expr]:
             found |= checked({name: parse_rule(text, len(text) - len(rule), MEASURE)})
         except Refused as refused:
             reasons += refused.reasons
-    if reasons:
-        raise Refused("look", reasons)
+    refuse_all("look", reasons)
     return found
 
 
@@ -183,7 +182,7 @@ class _Rule:
         except Refused as refused:
             reason = refused.reasons[0]
             given = f"{reason.given}, {self._place(self._column(node))}"
-            raise Refused(self.option.command, [Reason(reason.what, given, reason.expected, reason.fix)]) from None
+            raise refuse(self.option.command, reason.what, given, reason.expected, reason.fix) from None
 
     def _unknown(self, node: ast.expr) -> Refused:
         piece = ast.get_source_segment(self.rule, node) or ""
@@ -206,4 +205,4 @@ class _Rule:
     def _wrong(self, what: str, column: int, piece: str = "", expected: str = "") -> Refused:
         given = f"{f'{piece}, ' if piece else ''}{self._place(column)}"
         fix = f"for example: '{self.option.example}'"
-        return Refused(self.option.command, [Reason(what, given, expected or self.option.expected, fix)])
+        return refuse(self.option.command, what, given, expected or self.option.expected, fix)

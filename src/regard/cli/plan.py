@@ -13,6 +13,7 @@ from ..common.errors import refuse
 from ..common.files.output import FIGURE, check_output
 from .arguments import flag, option
 from .measure_text import Option, parse_rule
+from .terminal import emit, emit_json
 
 EXAMPLE = "(key <= query) & (query - key < 4096)"
 MASK = Option("plan", "--mask", "mask", ("query", "key", "head"), EXAMPLE)
@@ -50,7 +51,6 @@ def plan(
     from ..language.masks import documents as packed_documents
     from ..parallel.explain import ending_of
     from ..parallel.work import BANDWIDTH, PEAK
-    from .terminal import emit, emit_json
 
     count = size(tokens)
     if not 1 <= count < 1 << 31:  # before a table of documents is made

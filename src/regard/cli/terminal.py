@@ -10,12 +10,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import console as rich_console
+from rich.padding import Padding
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.padding import Padding
+from ..lens.runs.labels import words
 
 
 def discard() -> None:
@@ -31,10 +32,6 @@ class Console(rich_console.Console):
 
     def say(self, text: str, style: str = "", **options: Any) -> None:
         """Prints a text in a style; signs that would act on the terminal are shown."""
-        from rich.text import Text
-
-        from ..lens.runs.labels import words
-
         self.print(Text(words(text), style), **options)
 
     def on_broken_pipe(self) -> None:
@@ -66,11 +63,7 @@ def _finite(value: Any) -> Any:
 
 def named_lines(rows: Iterable[tuple[str, str]], style: str = "") -> Padding:
     """Names in dim characters, each with its words in the style beside it, indented; signs without effect are shown."""
-    from rich.padding import Padding
     from rich.table import Table
-    from rich.text import Text
-
-    from ..lens.runs.labels import words
 
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, text in rows:
@@ -84,8 +77,6 @@ COLORS = {"fault": "bold red", "law": "bold red", "warning": "yellow", "unexpect
 
 def show_finding(console: Console, kind: str, title: str, name: str, rows: Iterable[tuple[str, str]]) -> None:
     """Prints the title of a finding in the color of what it is, its name, and what is said about it."""
-    from rich.text import Text
-
     console.print()
     console.print(Text.assemble((title, COLORS.get(kind, "cyan")), " ", (name, "bold")))
     console.print(named_lines(rows))

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, Refused, refuse_all
 from ..common.optional import needs
 from ..common.text.units import counted
 from .arguments import Device, Heads, LearningRate, Precision, Seed, Vocabulary, flag, option
-from .terminal import bar, interruptible
+from .terminal import Console, bar, emit_json, interruptible
 
 if TYPE_CHECKING:
     from ..models.training.over_ranks import Alone
+    from ..models.training.run import Run
 
 SECONDS = 300.0  # that a rank waits for the others; one that ends is noticed at once
 
@@ -33,7 +34,7 @@ def together(ranks: int | None, divide: str | None) -> Iterator[Alone]:
     from ..parallel.torchrun import joined, run_as_ranks, under_torchrun
 
     started = under_torchrun()
-    _check(ranks, divide, started)
+    refuse_all("train", _problems(ranks, divide, started))
     if started is None and ranks is not None and ranks > 1:
         raise typer.Exit(run_as_ranks(ranks, sys.argv[1:]))
     if started in (None, 1):
@@ -55,40 +56,27 @@ def together(ranks: int | None, divide: str | None) -> Iterator[Alone]:
             raise typer.Exit(1) from lost
 
 
-def _check(ranks: int | None, divide: str | None, started: int | None) -> None:
-    """Refuses numbers of ranks that cannot be, and --divide without ranks."""
-    reasons = []
+def _problems(ranks: int | None, divide: str | None, started: int | None) -> Iterator[Reason]:
+    """What is wrong with numbers of ranks that cannot be, and with --divide without ranks."""
     if ranks is not None and ranks < 1:
-        reasons.append(Reason("--ranks is too small", f"{ranks}", "1 or more", "omit it for one process"))
+        yield Reason("--ranks is too small", f"{ranks}", "1 or more", "omit it for one process")
     if started is not None and ranks not in (None, started):
-        reasons.append(
-            Reason(
-                "--ranks differs from the processes of torchrun",
-                f"--ranks {ranks}, {started} processes",
-                f"--ranks {started}",
-                "omit it under torchrun",
-            )
+        yield Reason(
+            "--ranks differs from the processes of torchrun",
+            f"--ranks {ranks}, {started} processes",
+            f"--ranks {started}",
+            "omit it under torchrun",
         )
     if divide not in (None, "batch", "tokens"):
-        reasons.append(Reason("--divide is unknown", f"{divide}", "batch or tokens", "choose one of them"))
+        yield Reason("--divide is unknown", f"{divide}", "batch or tokens", "choose one of them")
     elif divide is not None and (started or ranks or 1) == 1:
-        reasons.append(
-            Reason(
-                "there is nothing to divide",
-                f"--divide {divide} with one process",
-                "several ranks",
-                "add --ranks 2, or omit --divide",
-            )
+        yield Reason(
+            "there is nothing to divide",
+            f"--divide {divide} with one process",
+            "several ranks",
+            "add --ranks 2, or omit --divide",
         )
-    if reasons:
-        raise Refused("train", reasons)
 
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..models.training.over_ranks import Alone
-    from ..models.training.run import Run
 
 APART = ("files", "out", "resume", "ranks", "divide", "as_json")  # arguments that are not settings of a run
 
@@ -153,7 +141,6 @@ def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], t
     """Trains, as one of the ranks of a team; the first of them prints."""
     from ..models.training import run as runs
     from ..parallel.torchrun import stop_requested
-    from .terminal import Console, emit_json
 
     console = Console(soft_wrap=True, stderr=as_json, quiet=not team.first)
     with Console(stderr=True, quiet=not team.first).status("reading the text"):

@@ -10,6 +10,7 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import requires_extra
 from .arguments import Inputs, is_own, model_of, option, read_text
+from .terminal import emit
 
 if TYPE_CHECKING:
     from ..lens.interventions.measures import Subject
@@ -52,7 +53,6 @@ def what_if(
         from ..lens.interventions.effects import effects as ranked
         from ..lens.interventions.measures import Subject, difference
         from ..lens.interventions.what_if import what_if as changed
-    from .terminal import emit
 
     unused = (
         {"--measure": measure, "--token": token, "--save": save, "--source": source}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..common.errors import Reason, Refused, refuse
+from ..common.arrays import name_of_dtype
+from ..common.errors import Reason, refuse, refuse_all
 from ..common.text.keywords import known_keywords
 from ..common.text.units import unit
 from ..language.expr import Expr
@@ -105,7 +107,7 @@ def priced(
     machine: Machine | None = None,
 ) -> ModelCost:
     """The cost of a model that is built."""
-    _check(tokens, batch, phase)
+    refuse_all("cost", _problems(tokens, batch, phase))
     length, batch = _sizes(made, tokens, batch)
     made, found, given = ran(made, length, batch, phase)
     if mask is not None:
@@ -118,7 +120,7 @@ def priced(
         numbers, size = files
         held = replace(held, weights=replace(held.weights, measured=size))
         parameters = parameters if quantization(made.config) else replace(parameters, measured=numbers)
-    dtype = str(made.dtype).removeprefix("torch.")
+    dtype = name_of_dtype(made)
     return ModelCost(
         name=made.name,
         model=type(made.model).__name__,
@@ -237,17 +239,14 @@ def _notes(made: Subject, found: Pass, given: dict[str, Any], table: tuple[Line,
     return notes
 
 
-def _check(tokens: int | None, batch: int, phase: str) -> None:
-    reasons = []
+def _problems(tokens: int | None, batch: int, phase: str) -> Iterator[Reason]:
     for name, value in (("tokens", tokens), ("batch", batch)):
         if value is not None and not (type(value) is int and 1 <= value <= MOST):
             expected = f"a whole number from 1 to {MOST:,}"
-            reasons.append(Reason(f"{name} cannot be used", repr(value), expected, "correct it"))
+            yield Reason(f"{name} cannot be used", repr(value), expected, "correct it")
     if phase not in PHASES:
         expected = f"one of {', '.join(PHASES)}"
-        reasons.append(Reason("the phase is unknown", repr(phase), expected, "choose one"))
-    if reasons:
-        raise Refused("cost", reasons)
+        yield Reason("the phase is unknown", repr(phase), expected, "choose one")
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:

@@ -112,7 +112,7 @@ class StandIn(Observer):
         self.note(noted, call.given.get("module"))
         if call.kind == HF:
             return function()
-        out = _Streaming.apply(q, k, v)
+        out = _Kernel.apply(_streaming, q, k, v)
         out = out if call.q.ndim == 4 else out.reshape(*call.q.shape[:-1], E)
         return out if call.kind == SDPA else (out, out.new_zeros(out.shape[:-1], dtype=torch.float32))
 
@@ -130,7 +130,7 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention function: (B, H, Q, D), (B, G, K, D), (B, G, K, E) -> (B, Q, H, E), without values."""
-    return _Streaming.apply(query, key, value).transpose(1, 2), None
+    return _Kernel.apply(_streaming, query, key, value).transpose(1, 2), None
 
 
 def _of_transformers(call: ObservedCall) -> tuple[Expr | None, int, bool]:
@@ -160,21 +160,10 @@ def _of_regard(call: ObservedCall) -> tuple[Expr | None, int, bool]:
 RULES = {HF: _of_transformers, SDPA: _of_torch, REGARD: _of_regard}
 
 
-class _Streaming(torch.autograd.Function):
-    """What a streaming attention saves, and the shapes of its gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        batch = max(q.shape[0], k.shape[0])
-        out = q.new_zeros(batch, q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
-        lse = q.new_zeros(q.shape[:3], dtype=torch.float32)
-        ctx.save_for_backward(q, k, v, out, lse)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        q, k, v, _, _ = ctx.saved_tensors
-        return tuple(torch.zeros_like(each) for each in (q, k, v))
+def _streaming(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The output and the lse, which a streaming attention saves with its inputs."""
+    out = q.new_zeros(max(q.shape[0], k.shape[0]), q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
+    return out, out, q.new_zeros(q.shape[:3], dtype=torch.float32)
 
 
 def _mask(*args: Any, mask_function: Any = None, attention_mask: Any = None, **kwargs: Any) -> LazyMask:
@@ -336,7 +325,7 @@ class Noted:
         to by `products` products.
         """
         read = [each for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()]
-        out = _Kernel.apply(shape, dtype, *read)
+        out = _Kernel.apply(lambda first, *rest: (first.new_zeros(shape, dtype=dtype),), *read)
         moved = sum(each.nbytes for each in (*read, out))
         self.states.append((self.path(), Recurrence(2 * state * products * tokens, moved)))
         return out
@@ -388,16 +377,18 @@ def _either(usual: Callable[..., Any], stand_in: Callable[..., Any]) -> Callable
 
 
 class _Kernel(torch.autograd.Function):
-    """Zeros of a shape; saves its inputs, and gives gradients of their shapes."""
+    """The first tensor that `make` returns; saves the inputs and the other tensors, gives gradients of the inputs."""
 
     @staticmethod
-    def forward(ctx: Any, shape: tuple[int, ...], dtype: torch.dtype, *given: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(*given)
-        return given[0].new_zeros(shape, dtype=dtype)
+    def forward(ctx: Any, make: Callable[..., tuple[torch.Tensor, ...]], *given: torch.Tensor) -> torch.Tensor:
+        out, *more = make(*given)
+        ctx.inputs = len(given)
+        ctx.save_for_backward(*given, *more)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        return None, None, *(torch.zeros_like(each) for each in ctx.saved_tensors)
+        return None, *(torch.zeros_like(each) for each in ctx.saved_tensors[: ctx.inputs])
 
 
 def _convolution(

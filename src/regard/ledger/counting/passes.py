@@ -25,7 +25,7 @@ from ...common.errors import Refused, first_line, refuse
 from ...torch.hf.tiny_models import tiny_config
 from ..build import Subject
 from ..inputs import candidates, with_values, without_data
-from ..stand_ins import NAME, AttentionCall, Noted, Recurrence, StandIn, replace_routed
+from ..stand_ins import NAME, AttentionCall, Recurrence, StandIn, replace_routed
 from ..stand_ins import noted as noted_states
 from .modules import chosen_experts, flops, is_experts, is_known
 from .operations import Counter, Product, tensors
@@ -110,7 +110,10 @@ def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = Tr
             out = model(**given)
             loss = loss_of(out) if train else None
         found.forward, counter.products = counter.products, []
-        _add_convolutions(found, recurrent, counter)
+        for weight, x, made in recurrent.convolutions:  # called as functions, as calls of what holds their weights
+            path, count = counter.name_of(weight).rpartition(".")[0], 2 * weight.shape[-1] * made.numel()
+            gradients = count * (x.requires_grad + weight.requires_grad)
+            found.modules.append(ModuleCall(path, count, True, gradients, made.requires_grad))
         _add_read(model, found, rows)
         if loss is not None and loss.requires_grad:
             with counter:
@@ -122,15 +125,6 @@ def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = Tr
     found.slides = any(getattr(layer, "is_sliding", True) for layer in layers)
     model.zero_grad(set_to_none=True)
     return found
-
-
-def _add_convolutions(found: Pass, recurrent: Noted, counter: Counter) -> None:
-    """Convolutions that are called as functions, as calls of the modules that hold their weights."""
-    for weight, x, out in recurrent.convolutions:
-        path = counter.name_of(weight).rpartition(".")[0]
-        count = 2 * weight.shape[-1] * out.numel()
-        gradients = count * (x.requires_grad + weight.requires_grad)
-        found.modules.append(ModuleCall(path, count, True, gradients, out.requires_grad))
 
 
 def _add_read(model: nn.Module, found: Pass, rows: dict[str, int]) -> None:
