@@ -82,11 +82,14 @@ def failures(found):
     return {what: wrong for what, wrong in proved(found) if wrong}
 
 
-def test_meta_the_chapter_of_the_guide_is_proved(tmp_path, here):
-    """The proof runs every part; checks are in a file of their own, each law after its doc string."""
+@pytest.mark.parametrize("begin", ["def mean(values):\n    return", "def mean(values): return"])
+def test_meta_the_chapter_of_the_guide_is_proved(begin, tmp_path, here):
+    """The proof runs every part; checks are in a file of their own, each law after its doc string; a `body` is written in
+    place of that of a solution on one line, too.
+    """
     path, beside = tmp_path / "20-mean.md", tmp_path / "20-mean.checks.md"
     for file, text in zip((path, beside), re.findall(r"~~~~text\n(.*?)~~~~", GUIDE.read_text(), re.S)):
-        file.write_text(text)
+        file.write_text(text.replace("def mean(values):\n    return values.sum", f"{begin} values.sum"))
     found = dict(proved(read_chapter(path)))
 
     assert list(found)[2:] == ["solution mean", "start mean", "not-divided in mean", "of-each-row in mean"]

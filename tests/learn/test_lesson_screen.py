@@ -89,7 +89,7 @@ def test_the_short_path_goes_from_chapter_to_chapter(tmp_path, here, capsys):
         return lambda: (folder / f"0{number}_scores.py").write_text(text) and None
 
     right, wrong = course[0].exercises[0].solution, course[0].exercises[0].wrong[0].code
-    screen = Typing(["what?", "2", "mine", None, "h", save(4, wrong), save(4, right), "", "3", "", save(5, right), "d"])
+    screen = Typing(["what?", "2", "mine", None, "h", save(4, wrong), save(4, right), "", "?", "", save(5, right), "d"])
     lesson = Lesson(folder, course, screen)
     lesson.teach()
     lesson.teach()
@@ -98,7 +98,7 @@ def test_the_short_path_goes_from_chapter_to_chapter(tmp_path, here, capsys):
 
     order = [
         "Chapter 4",
-        "is not a number",
+        "? shows the answer",
         "Right: 2.",
         "A number of yours",
         "typed mine",

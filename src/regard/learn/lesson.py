@@ -186,10 +186,12 @@ class Lesson:
         self.screen.prose(f"{question.ask}\n\n{options(question)}")
         while True:
             text = self._typed(question)
+            if text.lstrip().startswith("?"):
+                return "", Judged(False)
             try:
                 return text, judge(question, text)
             except Unreadable as error:
-                self.screen.note(str(error))
+                self.screen.note(f"{error}; ? shows the answer")
 
     def _typed(self, question: Question) -> str:
         how = FORMS[question.form].how(question.fields)

@@ -337,6 +337,9 @@ class _Reader:
             for wrong in form.check(fields):
                 self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
         reveals = self.own["python reveal", block.name]
+        if reveals and name == "line":
+            lines = str(fields.get("code")).replace("\\", "\\\\").replace('"""', '\\"""')
+            reveals[0].text = reveals[0].text.replace("code = ...\n", f'code = """\n{lines}""".lstrip()\n')
         reveal = self._reveal(reveals[0]) if reveals else None
         predicts = block.kind == "toml prediction"
         return Question(block.name, block.line, self.number, str(ask), str(name), fields, predicts, reveal)
@@ -514,8 +517,11 @@ def _changes(solution: str, function: str, fields: Mapping[str, Any]) -> Iterato
             node = next((each for each in ast.parse(solution).body if getattr(each, "name", "") == function), None)
             if not isinstance(node, ast.FunctionDef):
                 raise ValueError(f"the solution has no function {function}")
-            lines = solution.splitlines(True)[node.body[0].lineno - 1 : node.end_lineno]
-            yield "".join(lines), indent(body.strip("\n") + "\n", "    ")
+            first = node.body[0]
+            lines = solution.splitlines(True)[first.lineno - 1 : node.end_lineno]
+            before = lines[0].encode()[: first.col_offset].decode()  # blanks, or `def …:` where all is on one line
+            new = indent("\n" * bool(before.strip()) + body.strip("\n") + "\n", "    ")
+            yield "".join(lines).removeprefix(before), new.removeprefix("    ")
         case _:
             raise ValueError("it must have either replace and with, or body")
 
