@@ -72,6 +72,7 @@ WRONG = {
     "change-and-body": (SCORES + change('x = [\n    { replace = "q", body = "1" }]'), 55, "x: it must have either", "correct it"),
     "change-of-two": (SCORES + change('x = { replace = ["k.T", "q @"], with = ["k"] }'), 55, "x: zip() argument 2", "correct it"),
     "change-not-python": (SCORES + change('x = { body = "return (" }'), 55, "x: '(' was never closed", "correct it"),
+    "body-on-one-line": (SCORES.replace("def scores(q, k):\n    return q @ k.T / q", "def scores(q, k): return q @ k.T / q") + change('x = { body = "1" }'), 54, "x: write the solution's body below", "correct it"),
     "change-of-nothing": (SCORES + change("\nx = 3"), 56, "x is 3", "correct it"),
     "change-unexplained": (SCORES + change('x = { body = "return q", is = "y" }'), 55, "x is not explained", "add what"),
     "solution-of-another": (SCORES.replace("def scores(q, k):\n    return q @ k.T / q", "def score(q, k):\n    return q"), 22, "does not define scores", "use the name"),

@@ -30,9 +30,9 @@ class Judged:
 class Form:
     """One form of question.
 
-    fields: those of a question, with their types; NoneType: it may be left out · check: what is wrong with fields of these types · how: what to
-    type · read: an answer from what was typed · judge: whether that, or what code computed, is right · shown: the right
-    answer, in words
+    fields: those of a question, with their types; NoneType: it may be left out · check: what is wrong with fields of
+    these types · how: what to type · read: an answer from what was typed · judge: whether that, or what code computed,
+    is right · shown: the right answer, in words
     """
 
     fields: Mapping[str, type | tuple[type, ...]]
@@ -319,12 +319,12 @@ def _check_line(fields: Fields) -> Iterator[str]:
 
 
 NUMBER, LIST, WORDS = (int, float), list, str
-EXPLAINED = {"wrong": (LIST, NoneType), "otherwise": (WORDS, NoneType)}
-TOLERANCE = {"tolerance": (*NUMBER, NoneType)}
+EXPLAINED: Fields = {"wrong": (LIST, NoneType), "otherwise": (WORDS, NoneType)}
+TOLERANCE: Fields = {"tolerance": (*NUMBER, NoneType)}
 
 FORMS: dict[str, Form] = {
     "number": Form(
-        {"answer": NUMBER} | TOLERANCE | EXPLAINED,
+        {"answer": NUMBER, **TOLERANCE, **EXPLAINED},
         check=_check_number,
         how=lambda fields: "a number",
         read=lambda text, fields: _number(text),
@@ -332,7 +332,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: f"{fields['answer']:.15g}",
     ),
     "shape": Form(
-        {"answer": LIST} | EXPLAINED,
+        {"answer": LIST, **EXPLAINED},
         check=_check_shape,
         how=lambda fields: "a shape, such as 2, 10, 512",
         read=_read_shape,
@@ -356,7 +356,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: ", ".join(f"{chr(65 + at)} with {each}" for at, each in enumerate(fields["answer"])),
     ),
     "table": Form(
-        {"rows": LIST, "columns": LIST, "answer": LIST, "why": LIST} | TOLERANCE,
+        {"rows": LIST, "columns": LIST, "answer": LIST, "why": LIST, **TOLERANCE},
         check=_check_table,
         how=lambda fields: f"a row of {len(fields['columns'])} numbers",
         read=_read_table,
@@ -364,7 +364,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: " | ".join(" ".join(f"{cell:g}" for cell in row) for row in fields["answer"]),
     ),
     "line": Form(
-        {"code": WORDS, "answer": (int, list)} | EXPLAINED,
+        {"code": WORDS, "answer": (int, list), **EXPLAINED},
         check=_check_line,
         how=lambda fields: "the number of a line",
         read=lambda text, fields: _read_one(text, len(code_lines(fields)), "a line"),

@@ -77,8 +77,7 @@ def head(text: str, problems: Problems) -> tuple[dict[str, Any], str, int]:
     if type(fields.get("minutes")) is int:
         fields["minutes"] = [fields["minutes"]]
     for name, kind, example in (("number", int, "3"), ("title", str, '"Scores"'), ("minutes", list, "25 or [25, 30]")):
-        given = fields.get(name)
-        if type(given) is not kind or (isinstance(given, list) and {type(each) for each in given} != {int}):
+        if type(fields.get(name)) is not kind or (kind is list and {*map(type, fields[name])} != {int}):
             fix = "begin the file with +++, these three fields and +++, each in its line"
             problems.add(1, f"the beginning lacks {name}", f"{name} = {example}", fix)
             fields[name] = kind()
@@ -343,8 +342,8 @@ class _Reader:
                 self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
         reveals = self.own["python reveal", block.name]
         if reveals and name == "line":
-            lines = str(fields.get("code")).replace("\\", "\\\\").replace('"""', '\\"""')
-            reveals[0].text = reveals[0].text.replace("code = ...\n", f'code = """\n{lines}""".lstrip()\n')
+            code = f'code = """\n{fields.get("code")}""".lstrip()\n'
+            reveals[0].text = reveals[0].text.replace("code = ...\n", code)
         reveal = self._reveal(reveals[0]) if reveals else None
         predicts = block.kind == "toml prediction"
         return Question(block.name, block.line, self.number, str(ask), str(name), fields, predicts, reveal)
@@ -523,9 +522,9 @@ def _changes(solution: str, function: str, fields: Mapping[str, Any]) -> Iterato
                 raise ValueError(f"the solution has no function {function}")
             first = node.body[0]
             lines = solution.splitlines(True)[first.lineno - 1 : node.end_lineno]
-            before = lines[0].encode()[: first.col_offset].decode()  # blanks, or `def …:` where all is on one line
-            new = indent("\n" * bool(before.strip()) + body.strip("\n") + "\n", "    ")
-            yield "".join(lines).removeprefix(before), new.removeprefix("    ")
+            if lines[0][: first.col_offset].strip():
+                raise ValueError("write the solution's body below the line of its def, which a body replaces")
+            yield "".join(lines), indent(body.strip("\n") + "\n", "    ")
         case _:
             raise ValueError("it must have either replace and with, or body")
 
