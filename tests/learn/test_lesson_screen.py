@@ -111,7 +111,7 @@ def test_the_short_path_goes_from_chapter_to_chapter(tmp_path, here, capsys):
     assert screen.lines == [] and shown.count("More words") == 2 and read(folder).place == {"4": "", "5": ""}
 
 
-@pytest.mark.parametrize("text", [" ".join(f"word{number}" for number in range(200)), "x" * 77, "x" * 200])
+@pytest.mark.parametrize("text", [" ".join(f"word{number}" for number in range(200)), "x" * 200])
 def test_long_lines_are_wrapped(text, capsys):
     """Details of a problem and what the learner's code prints, such as an error of PyTorch or a row of numbers."""
     Screen(Console()).checked(Checked(Problem("raises", "not right", (text,)), text), EXERCISE)
