@@ -62,11 +62,12 @@ def planted() -> Iterator[Verdict]:
 def course() -> Iterator[Verdict]:
     """Of each part of each chapter, whether it is judged as it says."""
     from regard.learn.proof import proved
-    from regard.learn.source import CHAPTERS, read_chapter
+    from regard.learn.source import chapters
 
-    for path in sorted(CHAPTERS.glob("*.md")):
-        for what, wrong in proved(read_chapter(path)):
-            yield f"course: {path.stem}, {what}", wrong or "as stated"
+    for chapter in chapters():
+        for part in chapter.parts:
+            for what, wrong in proved(chapter, part):
+                yield f"course: {chapter.path.stem}, {what}", wrong or "as stated"
 
 
 def verdicts(checkout: str) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Steps of attention with a known mistake: each mistake applies to any shape, or does not, but raises no error."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -27,8 +25,7 @@ def test_every_mistake_gives_an_array_or_none(step):
     assert applied > 100
 
 
-@pytest.mark.parametrize("shape", [each for each in itertools.product((0, 1, 2), repeat=3) if 0 in each])
-def test_an_empty_array_shows_its_shape(shape):
+def test_an_empty_array_shows_its_shape():
     """Brackets alone do not say which axis is empty."""
-    assert shown(np.zeros(shape)) == f"an empty array of the shape {shape}"
+    assert shown(np.zeros((2, 0, 1))) == "an empty array of the shape (2, 0, 1)"
     assert shown(np.zeros(0)) == "[]"

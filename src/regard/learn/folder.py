@@ -35,16 +35,13 @@ def writing(folder: Path) -> Iterator[None]:
 
 def starts(folder: Path, exercise: Exercise) -> Path:
     """The learner's file of an exercise, written if there is none."""
-    return _new(folder / exercise.file_name, exercise.start)
-
-
-def _new(path: Path, text: str) -> Path:
+    path = folder / exercise.file_name
     with (
         writing(path.parent),
         contextlib.suppress(FileExistsError),
         open(path, "x", encoding="utf-8") as file,  # x: an existing file is never opened
     ):
-        file.write(text)
+        file.write(exercise.start)
     return path
 
 

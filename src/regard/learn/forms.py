@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from .chapter import Question
@@ -29,18 +30,17 @@ class Judged:
 class Form:
     """One form of question.
 
-    required, optional: its fields, with their types · check: what is wrong with fields of these types · how: what to
-    type · read: an answer from what was typed · judge: whether that, or what code computed, is right · shown: the right
-    answer, in words
+    fields: those of a question, with their types; NoneType: it may be left out · check: what is wrong with fields of
+    these types · how: what to type · read: an answer from what was typed · judge: whether that, or what code computed,
+    is right · shown: the right answer, in words
     """
 
-    required: Mapping[str, type | tuple[type, ...]]
+    fields: Mapping[str, type | tuple[type, ...]]
     check: Callable[[Fields], Iterator[str]]
     how: Callable[[Fields], str]
     read: Callable[[str, Fields], Any]
     judge: Callable[[Any, Fields], Judged]
     shown: Callable[[Fields], str]
-    optional: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
 
 
 # ---- a number --------------------------------------------------------------------------------------------------------
@@ -319,11 +319,12 @@ def _check_line(fields: Fields) -> Iterator[str]:
 
 
 NUMBER, LIST, WORDS = (int, float), list, str
+EXPLAINED: Fields = {"wrong": (LIST, NoneType), "otherwise": (WORDS, NoneType)}
+TOLERANCE: Fields = {"tolerance": (*NUMBER, NoneType)}
 
 FORMS: dict[str, Form] = {
     "number": Form(
-        required={"answer": NUMBER},
-        optional={"tolerance": NUMBER, "wrong": LIST, "otherwise": WORDS},
+        {"answer": NUMBER, **TOLERANCE, **EXPLAINED},
         check=_check_number,
         how=lambda fields: "a number",
         read=lambda text, fields: _number(text),
@@ -331,8 +332,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: f"{fields['answer']:.15g}",
     ),
     "shape": Form(
-        required={"answer": LIST},
-        optional={"wrong": LIST, "otherwise": WORDS},
+        {"answer": LIST, **EXPLAINED},
         check=_check_shape,
         how=lambda fields: "a shape, such as 2, 10, 512",
         read=_read_shape,
@@ -340,7 +340,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: str(tuple(fields["answer"])),
     ),
     "choice": Form(
-        required={"choices": LIST, "answer": int},
+        {"choices": LIST, "answer": int},
         check=_check_choice,
         how=lambda fields: f"1 to {len(fields['choices'])}",
         read=lambda text, fields: _read_one(text, len(fields["choices"]), "one of the answers"),
@@ -348,7 +348,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: f"{fields['answer']}. {fields['choices'][fields['answer'] - 1]['text']}",
     ),
     "pairs": Form(
-        required={"left": LIST, "right_side": LIST, "answer": LIST, "why": LIST},
+        {"left": LIST, "right_side": LIST, "answer": LIST, "why": LIST},
         check=_check_pairs,
         how=lambda fields: f"{len(fields['left'])} numbers: the partner of A, of B, …",
         read=_read_pairs,
@@ -356,8 +356,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: ", ".join(f"{chr(65 + at)} with {each}" for at, each in enumerate(fields["answer"])),
     ),
     "table": Form(
-        required={"rows": LIST, "columns": LIST, "answer": LIST, "why": LIST},
-        optional={"tolerance": NUMBER},
+        {"rows": LIST, "columns": LIST, "answer": LIST, "why": LIST, **TOLERANCE},
         check=_check_table,
         how=lambda fields: f"a row of {len(fields['columns'])} numbers",
         read=_read_table,
@@ -365,8 +364,7 @@ FORMS: dict[str, Form] = {
         shown=lambda fields: " | ".join(" ".join(f"{cell:g}" for cell in row) for row in fields["answer"]),
     ),
     "line": Form(
-        required={"code": WORDS, "answer": (int, list)},
-        optional={"wrong": LIST, "otherwise": WORDS},
+        {"code": WORDS, "answer": (int, list), **EXPLAINED},
         check=_check_line,
         how=lambda fields: "the number of a line",
         read=lambda text, fields: _read_one(text, len(code_lines(fields)), "a line"),

@@ -186,13 +186,15 @@ class Lesson:
         self.screen.prose(f"{question.ask}\n\n{options(question)}")
         while True:
             text = self._typed(question)
+            if text.startswith("?"):
+                return "", Judged(False)
             try:
                 return text, judge(question, text)
             except Unreadable as error:
                 self.screen.note(str(error))
 
     def _typed(self, question: Question) -> str:
-        how = FORMS[question.form].how(question.fields)
+        how = f"{FORMS[question.form].how(question.fields)} (? shows the answer)"
         if question.form != "table":
             return self.screen.answer(how)
         return "\n".join(self.screen.answer(f"{row}: {how}") for row in question.fields["rows"])
@@ -202,7 +204,7 @@ class Lesson:
         if judged.right:
             self.screen.right(f"Right: {right_answer(question)}.")
         else:
-            self.screen.wrong(f"You answered {given.strip() or 'nothing'}; the answer is {right_answer(question)}.")
+            self.screen.wrong(f"You answered {given.strip() or '?'}; the answer is {right_answer(question)}.")
         self.screen.prose("\n\n".join([judged.why, question.fields.get("right", "")]))
 
     def _again(self, chapter: Chapter) -> None:

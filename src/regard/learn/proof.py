@@ -26,14 +26,10 @@ LINES = 25  # of a section of text
 Found = tuple[str, str]
 
 
-def proved(chapter: Chapter) -> Iterator[Found]:
-    """What was run, and "" or what is wrong with it. What needs a package that is not installed is left out."""
-    for part in chapter.parts:
-        yield from _proved(chapter, part)
-
-
-def _proved(chapter: Chapter, part: Part) -> list[Found]:
-    """One part. It stops at code of the chapter that raises an error."""
+def proved(chapter: Chapter, part: Part) -> list[Found]:
+    """What of a part was run, and "" or what is wrong with it. It stops at code of the chapter that raises an error;
+    what needs a package that is not installed is left out.
+    """
     found: list[Found] = []
     try:
         found.extend(_part(chapter, part))
@@ -133,11 +129,10 @@ def main() -> None:
     named = dict.fromkeys(path.replace(".checks.md", ".md") for path in sys.argv[1:])  # checks are those of a chapter
     read = [read_chapter(Path(path)) for path in named] or chapters()
     parts = [(chapter, part) for chapter in read for part in chapter.parts]
-    stems = [chapter.path.stem for chapter, _ in parts]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for stem, found in zip(stems, pool.map(_proved, *zip(*parts))):
+        for (chapter, _), found in zip(parts, pool.map(proved, *zip(*parts))):
             for what, wrong in found:
-                print(f"{'FAILS' if wrong else 'ok':5}  {stem}  {what}{': ' + wrong if wrong else ''}")
+                print(f"{'FAILS' if wrong else 'ok':5}  {chapter.path.stem}  {what}{': ' + wrong if wrong else ''}")
                 failed = failed or bool(wrong)
             sys.stdout.flush()
     sys.exit(failed)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
+from types import NoneType
 from typing import Any
 
 from ..common.errors import Reason, Refused, did_you_mean, page, refuse
@@ -76,8 +77,7 @@ def head(text: str, problems: Problems) -> tuple[dict[str, Any], str, int]:
     if type(fields.get("minutes")) is int:
         fields["minutes"] = [fields["minutes"]]
     for name, kind, example in (("number", int, "3"), ("title", str, '"Scores"'), ("minutes", list, "25 or [25, 30]")):
-        given = fields.get(name)
-        if type(given) is not kind or (isinstance(given, list) and {type(each) for each in given} != {int}):
+        if type(fields.get(name)) is not kind or (kind is list and {*map(type, fields[name])} != {int}):
             fix = "begin the file with +++, these three fields and +++, each in its line"
             problems.add(1, f"the beginning lacks {name}", f"{name} = {example}", fix)
             fields[name] = kind()
@@ -177,20 +177,24 @@ def _block(line: int, words: list[str], content: str, problems: Problems) -> Blo
 
 CHAPTERS = Path(__file__).parent / "chapters"
 WHERE = "chapter"
-REQUIRED = {"file": str, "function": str, "task": str, "hints": list}  # fields of an exercise
-OPTIONAL = {
-    "minutes": int,
-    "difficulty": str,
-    "shape": str,
-    "computes": str,
-    "mistakes": list,
-    "tests_of": str,
-    "conform": int,
+TEXT, LIST = (str, NoneType), (list, NoneType)  # fields that may be left out
+EXERCISE = {
+    "file": str,
+    "function": str,
+    "task": str,
+    "hints": list,
+    "minutes": (int, NoneType),
+    "difficulty": TEXT,
+    "shape": TEXT,
+    "computes": TEXT,
+    "mistakes": LIST,
+    "tests_of": TEXT,
+    "conform": (int, NoneType),
 }
-CHANGE = {"replace": (str, list), "with": (str, list), "body": str, "is": str, "cause": str, "fix": str}
+CHANGE = {"replace": (str, *LIST), "with": (str, *LIST), "body": TEXT, "is": TEXT, "cause": TEXT, "fix": TEXT}
 COMPUTED = ("scores", "weights", "out", "allowed", "lse")
 ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
-TYPES = {"str": "a text", "list": "a list"}
+TYPES = {"str": "a text", "list": "a list", "NoneType": "nothing"}
 KNOWN = {mistake.name for mistake in CATALOG}
 
 
@@ -333,31 +337,33 @@ class _Reader:
             self.problem(block.line, f"{block.name} has no text", 'ask = "…"', "write the question")
         if form is None:
             self.problem(block.line, f"{block.name} has no form", f"form = one of {', '.join(FORMS)}", "choose one")
-        elif self._fields(block, fields, form.required, {**form.optional, "right": str}):
+        elif self._fields(block, fields, {**form.fields, "right": TEXT}):
             for wrong in form.check(fields):
                 self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
         reveals = self.own["python reveal", block.name]
+        if reveals and name == "line":
+            code = f'code = """\n{fields.get("code")}""".lstrip()\n'
+            reveals[0].text = reveals[0].text.replace("code = ...\n", code)
         reveal = self._reveal(reveals[0]) if reveals else None
         predicts = block.kind == "toml prediction"
         return Question(block.name, block.line, self.number, str(ask), str(name), fields, predicts, reveal)
 
-    def _fields(
-        self, block: Block, fields: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]
-    ) -> bool:
-        """Whether the fields have the right names and types."""
+    def _fields(self, block: Block, fields: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+        """Whether the fields have the right names and types. known: types by name, of which NoneType says that a field
+        may be left out
+        """
         before = len(self.problems.found)
-        for name in required.keys() - fields.keys():
-            self.problem(block.line, f"{block.name} lacks {name}", f"the field {name}", f"add {name} = …")
-        known = {**required, **optional}
-        for name, value in fields.items():
-            if name not in known:
-                near = did_you_mean(name, known)
-                self.problem(block.line, f"{block.name} has a field {name}", f"the fields {', '.join(known)}", near)
-                continue
-            kinds = known[name] if isinstance(known[name], tuple) else (known[name],)
-            if not isinstance(value, kinds) or isinstance(value, bool):
+        for name, types in known.items():
+            kinds = types if isinstance(types, tuple) else (types,)
+            value = fields.get(name)
+            if name not in fields and NoneType not in kinds:
+                self.problem(block.line, f"{block.name} lacks {name}", f"the field {name}", f"add {name} = …")
+            elif name in fields and (not isinstance(value, kinds) or isinstance(value, bool)):
                 expected = " or ".join(dict.fromkeys(TYPES.get(each.__name__, "a number") for each in kinds))
                 self.problem(block.line, f"{name} of {block.name} is {value!r}", expected, "correct it")
+        for name in fields.keys() - known.keys():
+            near = did_you_mean(name, known)
+            self.problem(block.line, f"{block.name} has a field {name}", f"the fields {', '.join(known)}", near)
         return len(self.problems.found) == before
 
     # ---- exercises ---------------------------------------------------------------------------------------------------
@@ -375,12 +381,12 @@ class _Reader:
         for each in written if "tests_of" not in fields else []:
             self._defines(each, fields.get("function"))
         wrong = self._wrong(block.name, str(fields.get("function")), code["solution"])
-        if self._fields(block, fields, REQUIRED, OPTIONAL):
+        if self._fields(block, fields, EXERCISE):
             self._exercise_fields(block, fields, {each.mistake for each in wrong})
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
-            if name in REQUIRED | OPTIONAL
+            if name in EXERCISE
         }
         return Exercise(
             block.name,
@@ -459,7 +465,7 @@ class _Reader:
             for fields in entries if isinstance(entries, list) else [entries]:
                 if not isinstance(fields, dict):
                     self.problem(here.line, f"{mistake} is {fields!r}", '{ replace = "…", with = "…" }', "correct it")
-                elif self._fields(here, fields, {}, CHANGE):
+                elif self._fields(here, fields, CHANGE):
                     try:
                         changes = tuple(_changes(solution, function, fields))
                         code = _changed(solution, changes)
@@ -514,7 +520,10 @@ def _changes(solution: str, function: str, fields: Mapping[str, Any]) -> Iterato
             node = next((each for each in ast.parse(solution).body if getattr(each, "name", "") == function), None)
             if not isinstance(node, ast.FunctionDef):
                 raise ValueError(f"the solution has no function {function}")
-            lines = solution.splitlines(True)[node.body[0].lineno - 1 : node.end_lineno]
+            first = node.body[0]
+            lines = solution.splitlines(True)[first.lineno - 1 : node.end_lineno]
+            if lines[0][: first.col_offset].strip():
+                raise ValueError("write the solution's body below the line of its def, which a body replaces")
             yield "".join(lines), indent(body.strip("\n") + "\n", "    ")
         case _:
             raise ValueError("it must have either replace and with, or body")

@@ -204,11 +204,11 @@ COLUMNS = ("learner", *Grade.__dataclass_fields__, "questions_right", "questions
 
 def of_chapters(learners: Sequence[Learner]) -> Iterator[tuple[int, list[list[str]]]]:
     """For each chapter its number, and rows: the exercises, and for each learner what came of them."""
-    for number in (each.chapter for each in learners[0].predictions):
+    for at, number in enumerate(each.chapter for each in learners[0].predictions):
         names = [grade.exercise for grade in learners[0].grades if grade.chapter == number]
         rows = [["", *names, "questions right"]]
         for learner in learners:
-            own = next(each for each in learner.predictions if each.chapter == number)
+            own = learner.predictions[at]
             cells = [_cell(grade) for grade in learner.grades if grade.chapter == number]
             rows.append([learner.name, *cells, f"{own.right} of {own.count}" if own.answered else "–"])
         yield number, rows

@@ -30,7 +30,7 @@ def checked(chapter: Chapter, exercise: Exercise, path: Path, folder: Path | Non
         return checker.checked(path)
 
 
-class Checker:
+class Checker(contextlib.AbstractContextManager["Checker"]):
     """Checks files of one exercise, one after another in the same process as long as that goes on.
 
     folder: where they run, if not in the folder of this process
@@ -41,9 +41,6 @@ class Checker:
         self.child: Child | None = None
         self.cases: int | None = None  # None until the process has read the chapter
         self.before = 0  # bytes that the process had printed before the file
-
-    def __enter__(self) -> Checker:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -86,7 +83,7 @@ class Checker:
             if reply["kind"] in ("raises", "shape", "law", "value"):
                 with contextlib.suppress(_Stopped):  # code that does not return in another case has its problem already
                     reply = self._reply(self.child, 3 * self._step, self.exercise.function, "explain")
-            raise _Stopped(Problem.from_json(reply))
+            raise _Stopped(Problem(**reply | {name: tuple(reply[name]) for name in ("details", "mistakes", "alike")}))
         return self._reply(self.child, STEP, "the check", "printed")
 
     def _opened(self, child: Child) -> int:

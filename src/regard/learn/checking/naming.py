@@ -33,29 +33,39 @@ Seen = Mapping[int, Any]
 
 
 def explained(problem: Problem, grading: Grading) -> Problem:
-    """The problem with the known mistakes that give the learner's results in all cases."""
+    """The problem with the known mistakes that give the learner's results in all cases; otherwise with the only one
+    that gives them up to the first wrong case: a second mistake may show in later ones.
+    """
     seen = _observed(grading)
-    exercise = grading.exercise
-    if all(agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()):
+    wrong = [at for at, each in sorted(seen.items()) if not agree(each, grading.wanted[at], grading.digits)]
+    if not wrong:
         return problem  # all results are right: a law alone found what is wrong
-    matching = [each.mistake for each in exercise.wrong if _does_the_same(grading, each.code, seen)]
+    exercise, so_far = grading.exercise, ""
+    matching = _of_chapter(grading, seen)
     names, alike = _by_law(grading, seen, pairs=not matching)
     if len(names) == 1:
-        matching += [*names, *alike]
-    matching = list(dict.fromkeys(matching))
+        matching = list(dict.fromkeys([*matching, *names, *alike]))
     expected = {*exercise.mistakes, *(each.mistake for each in exercise.wrong)}
     matching = [name for name in matching if name in expected] or matching
     mistakes = tuple(matching[:1]) or names or _two_changes(grading, seen)
     if not mistakes:
-        return problem
+        matching = _of_chapter(grading, {at: each for at, each in seen.items() if at <= wrong[0]})
+        if len(matching) != 1:
+            return problem
+        mistakes, so_far = tuple(matching), "so far, "
     named = [known_mistake(exercise, name) for name in mistakes]
-    return replace(
-        problem,
-        mistakes=mistakes,
-        alike=tuple(matching[1:]),
-        description="; and ".join(each.description for each in named),
-        cause="; ".join(dict.fromkeys(each.cause for each in named)),
-        fix="; ".join(dict.fromkeys(each.fix for each in named)),
+    said: dict[str, Any] = {
+        field: "; ".join(dict.fromkeys(getattr(each, field) for each in named))
+        for field in ("description", "cause", "fix")
+    }
+    said["description"] = so_far + said["description"]
+    return replace(problem, mistakes=mistakes, alike=tuple(matching[1:]), **said)
+
+
+def _of_chapter(grading: Grading, seen: Seen) -> list[str]:
+    """The wrong answers of the exercise that do what the learner's code does in these cases."""
+    return list(
+        dict.fromkeys(each.mistake for each in grading.exercise.wrong if _does_the_same(grading, each.code, seen))
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from ..chapter import Exercise
 
@@ -27,12 +26,6 @@ class Problem:
     cause: str = ""
     fix: str = ""
     printed: str = ""
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Problem:
-        """From the fields as types of JSON."""
-        lists = {name: tuple(data[name]) for name in ("details", "mistakes", "alike")}
-        return cls(**{**data, **lists})
 
 
 @dataclass(frozen=True)
@@ -68,10 +61,8 @@ def message(result: Checked, exercise: Exercise) -> Message:
     if problem is None:
         return Message(True, f"{exercise.function} is right: it passes every case and every law.", result.printed)
     details = tuple(each for line in problem.details for each in line.splitlines() or [""])
-    found = Message(False, f"{exercise.function}: not yet", result.printed, problem.what, details)
-    if not problem.mistakes or problem.kind == "tests":
-        return found
     alike = f" (or {', '.join(problem.alike)}: no case tells them apart)" if problem.alike else ""
-    words = (("it is", problem.description), ("cause", problem.cause), ("fix", problem.fix))
+    mistake = "" if problem.kind == "tests" else " and ".join(problem.mistakes)
+    words = ("it is", problem.description), ("cause", problem.cause), ("fix", problem.fix)
     about = tuple(row for row in words if row[1])
-    return replace(found, mistake=" and ".join(problem.mistakes), alike=alike, about=about)
+    return Message(False, f"{exercise.function}: not yet", result.printed, problem.what, details, mistake, alike, about)

@@ -232,7 +232,8 @@ def _exercise(exercise: Exercise) -> str:
     return (
         f'<h3 id="{exercise.name}-title">Exercise: <code>{html.escape(exercise.function)}</code> '
         f"<small>{exercise.difficulty}, about {exercise.minutes} minutes</small></h3>\n{prose(exercise.task)}\n"
-        f'<p class="file">Write it in <code>{html.escape(file)}</code>.</p>\n'
+        f'<p class="file">Write it in <code>{html.escape(file)}</code>. These pages run no Python: '
+        f"<code>regard learn --check {html.escape(file)}</code> checks it.</p>\n"
         f'<details class="start"><summary>What the file holds at first</summary>{code(exercise.start.strip())}'
         "</details>\n"
         f'<div class="result" role="status"></div>\n{hints}\n'
