@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from ...common.errors import refuse
 from ...language.expr import batch, key, query, table
-from ..recording.keeper import layer_selection
+from ..recording.keeper import Axes, layer_selection
 from ..runs.effects import Effects
 from .blocks import Blocks, block_of
 from .change import Change, checked_heads
@@ -133,8 +133,8 @@ Outputs = dict[str, torch.Tensor]
 
 
 class Recorded:
-    """One run of a model. out: its output · heads: the outputs (1, H, Q, E) of the chosen layers, one below the other
-    of a layer that is called twice · crossing: the layers that attend to another text · blocks: what its blocks return.
+    """One run of a model. out: its output · heads: the outputs (1, H, Q, E) of the chosen layers · repeated: those that
+    are called twice · crossing: those that attend to another text · blocks: what its blocks return.
     """
 
     def __init__(self, subject: Subject, layers: tuple[int | str, ...] | None):
@@ -142,7 +142,7 @@ class Recorded:
         self.heads: Outputs = {}
         self.crossing: set[str] = set()
         self.repeated: set[str] = set()
-        chosen = Change(layers)
+        self.chosen = Change(layers)
 
         def keep(name: str, out: torch.Tensor) -> torch.Tensor:
             if len(out) != 1:
@@ -156,7 +156,9 @@ class Recorded:
             return out
 
         def change_of(name: str, number: int | None) -> Change | None:
-            return Change(values={"output": functools.partial(keep, name)}) if chosen.selects(name, number) else None
+            return (
+                Change(values={"output": functools.partial(keep, name)}) if self.chosen.selects(name, number) else None
+            )
 
         running = WhatIf(subject.model, change_of)
         with running.changing(), self.blocks.watching():
@@ -213,7 +215,7 @@ class _Grid:
         self.of, self.own, self.values, self.heads = of, own, values, heads
         parts, self.names = own.parts(of), tuple(values)
         tokens = list(parts.values())[-1].shape[-2]
-        self.axis = own.subject.axis_of(self.names[-1], tokens)
+        self.axis = Axes(own.subject.axes).of_layer(self.names[-1], tokens)
         self.counts = [out.shape[1] for out in parts.values()]
         sizes = {"heads": (len(parts), max(self.counts)), "layers": (len(parts),), "tokens": (tokens,)}
         self.shape: tuple[int, ...] = sizes.get(of, (len(parts) if of == "stream" else tokens, tokens))
@@ -258,7 +260,11 @@ class _Grid:
                 changes[self.names[at]] = Change(values={"output": value})
         name = self.names[first]
         reused = self.own.blocks.reused(name, len(entries), rows, self.values[name])
-        with WhatIf(self.own.subject.model, lambda layer, _: changes.get(layer)).changing(), reused:
+
+        def change_of(name: str, number: int | None) -> Change | None:
+            return changes.get(name) if self.own.chosen.selects(name, number) else None
+
+        with WhatIf(self.own.subject.model, change_of).changing(), reused:
             yield
 
 

@@ -14,7 +14,6 @@ from ...models.language_model import LanguageModel
 from ...observe.observer import arguments
 from ...torch.hf.load_model import Opened, opened
 from ..recording.inputs import given_inputs, given_text
-from ..recording.keeper import Axes
 from ..runs.axis import Axis, named
 from ..runs.first_view import position_of
 
@@ -94,10 +93,6 @@ class Subject:
     def axis(self) -> Axis:
         """The tokens of the text that the output follows, or numbers."""
         return list(self.axes.values())[-1]
-
-    def axis_of(self, layer: str, size: int) -> Axis:
-        """The tokens of the rows of a layer, or numbers."""
-        return Axes(self.axes).of_layer(layer, size)
 
     @property
     def words(self) -> Any:

@@ -33,7 +33,7 @@ class Norm:
     gain: torch.Tensor
     shift: torch.Tensor
     centred: bool
-    factor: torch.Tensor | float = 1.0
+    factor: torch.Tensor
 
     @classmethod
     def of(cls, module: torch.nn.Module, r: torch.Tensor, x: torch.Tensor, dtype: torch.dtype) -> Norm | None:
@@ -43,9 +43,11 @@ class Norm:
         probe = torch.ones(3, r.shape[-1], dtype=dtype, device=r.device)
         probe[0], probe[1, ::2] = 0, -1
         shift, signs, ones = module(probe).detach().double()
-        norm = cls(module, (signs - shift) * probe[1], shift, close(ones, shift, dtype, float(signs.norm())))
+        centred = close(ones, shift, dtype, float(signs.norm()))
+        norm = cls(module, (signs - shift) * probe[1], shift, centred, probe)
         scaled = norm.applied(r)
         factor = ((x - shift) * scaled).sum(-1, keepdim=True) / (scaled * scaled).sum(-1, keepdim=True)
+        factor = factor.nan_to_num()  # the embedding of padding is 0
         return replace(norm, factor=factor) if close(factor * scaled + shift, x, dtype) else None
 
     def applied(self, r: torch.Tensor) -> torch.Tensor:
@@ -54,7 +56,6 @@ class Norm:
 
     def before(self, direction: torch.Tensor, row: int) -> torch.Tensor:
         """The direction (d,) in r whose product with r is that of `direction` with x - β, for one row."""
-        assert isinstance(self.factor, torch.Tensor)
         return self.factor[row] * self.folded(direction)
 
     def folded(self, matrix: torch.Tensor) -> torch.Tensor:
