@@ -25,7 +25,7 @@ CLOSE = 6  # units of the dtype: how far apart sums of the same numbers may be, 
 class Norm:
     """A norm whose divisor is that of one text: x = a γ ∘ r + β, or with the mean of r subtracted from it.
 
-    module: which computes it; the identity where there is no norm · gain: γ (d,) · shift: β (d,) · centred: whether the
+    module: which computes it, or the identity · gain: γ (d,) · shift: β (d,) · centred: whether the
     mean is subtracted · factor: a of each row (T, 1)
     """
 
