@@ -109,6 +109,7 @@ def test_circuits_are_products_of_the_weights():
     """What a head of GPT-2 writes and matches, and composition, from matrices of the size of the stream."""
     model, _ = made("gpt2")
     (first, second), d = model.transformer.h, model.config.n_embd
+    first.ln_1 = torch.nn.LayerNorm(d, elementwise_affine=False)
     second.attn.c_attn.bias.normal_()
     found = rg.circuits(model, inputs=X)
     x = second.ln_1(model.transformer.wte.weight)
@@ -124,7 +125,8 @@ def test_circuits_are_products_of_the_weights():
     np.testing.assert_allclose([value for _, value in best], logits.topk(5).values, rtol=1e-4)
 
     def matrices(block, head):
-        gain = torch.diag(block.ln_1.weight) @ (torch.eye(d) - 1 / d)  # the transpose of what the norm does to a row
+        scales = torch.ones(d) if block.ln_1.weight is None else block.ln_1.weight
+        gain = torch.diag(scales) @ (torch.eye(d) - 1 / d)  # the transpose of what the norm does to a row
         parts = [gain.T @ each.view(d, 4, -1)[:, head] for each in block.attn.c_attn.weight.split(d, -1)]
         return *parts, block.attn.c_proj.weight.view(4, -1, d)[head]
 
@@ -137,7 +139,8 @@ def test_circuits_are_products_of_the_weights():
 
 @torch.no_grad()
 def test_matches_of_a_layer_that_rotates():
-    """They are the scores of keys at the same position, with shared keys, too."""
+    """They are the scores of keys at the same position, with shared keys, too; a text may have padding, which is 0."""
+    rg.circuits(made("olmoe")[0], inputs=X).writes(0, 0, 3)
     model, _ = made("llama", num_key_value_heads=2)
     layer = model.model.layers[1]
     x = layer.input_layernorm(model.model.embed_tokens.weight)
@@ -172,7 +175,7 @@ def test_what_is_not_a_sum_is_refused():
             rg.contributions(model, inputs=inputs)
     model, _ = made("gpt2")
     other, _ = made("gpt2")
-    other.transformer.h[0].ln_1 = torch.nn.LayerNorm(other.config.n_embd, elementwise_affine=False)
+    other.transformer.h[0].ln_1 = torch.nn.Tanh()
     for words, call in {
         "a norm of it": lambda: rg.circuits(other, inputs=X).writes(0, 0, 3),
         "unembedding": lambda: rg.logit_lens(model.transformer, inputs=X),

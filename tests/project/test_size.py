@@ -9,7 +9,7 @@ BUDGET = {
         "conformance": 44_900,  # a session is closed where its suite cannot begin (pytest_plugin.py)
         # what_if, effects and patches (interventions/); contributions, circuits (residual/); image tokens on the
         # picture, what a causal model expected (recording/), steps of q and k measured over all pairs (embed.py)
-        "lens": 85_930,
+        "lens": 85_670,
         "torch": 40_950,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py, replaced_sdpa.py
         "compat": 7_070,  # the functions of flash-attn and xformers, what their own suites use
         "observe": 13_960,  # of torch before; what changes calls, other threads; einsum with the values first
@@ -21,7 +21,7 @@ BUDGET = {
         "ledger": 26_650,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_670,
         "api": 27_150,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)
-        "cli": 18_840,  # look --effects --source, FOLDER IMAGE TEXT; audit, look and cost take FILE.py:CLASS
+        "cli": 18_810,  # look --effects --source, FOLDER IMAGE TEXT; audit, look and cost take FILE.py:CLASS
         "common": 14_850,  # what modules of transformers declare, of torch before; the default model is read once
         "sandbox": 2_580,  # of conformance before
         "top": 610,

@@ -13,7 +13,7 @@ from .arguments import Inputs, is_own, model_of, option, read_text
 from .terminal import emit
 
 if TYPE_CHECKING:
-    from ..lens.interventions.measures import Subject
+    from ..lens.interventions.subject import Subject
 
 
 def what_if(
@@ -51,8 +51,8 @@ def what_if(
     """
     with requires_extra("what-if", "look"):
         from ..lens.interventions.effects import effects as ranked
-        from ..lens.interventions.measures import Subject, difference
-        from ..lens.interventions.what_if import what_if as changed
+        from ..lens.interventions.measures import difference
+        from ..lens.interventions.subject import Subject
 
     unused = (
         {"--measure": measure, "--token": token, "--save": save, "--source": source}
@@ -76,13 +76,7 @@ def what_if(
         return
     subject = Subject.of(model, text, target, example, None)
     rules = {"mask": _without(subject, cut)} if cut else {"output": 0}
-    import torch
-
-    with torch.no_grad():
-        before = subject(1)
-        with changed(subject.model, layer=layers, head=head or None, **rules):
-            after = subject(1)
-    emit("\n".join(difference(subject, before, after)))
+    emit("\n".join(difference(subject, layer=layers, head=head or None, **rules)))
 
 
 def _model_and_text(words: list[str]) -> tuple[str | None, str | None]:

@@ -77,24 +77,17 @@ class OpenModel:
         """The run of a text inside `what_if(**change)`, with the facts `changed`, what was changed, and `difference`,
         lines about what the model predicts before and after, or which outputs move.
         """
-        import torch
-
-        from .interventions.measures import Subject, difference
+        from .interventions.measures import difference
+        from .interventions.subject import Subject
         from .interventions.what_if import what_if
 
         if isinstance(self.model, DefaultModel):
             self.model = None  # what_if changes models of torch
         model: Any = self.open(alone=False)
-        if isinstance(model, TrainedModel):
-            with what_if(model.saved.model, **change):
-                run, lines = self(text), []
-        else:
-            subject = Subject.of(model.model, text, None, None, model.words)
-            with torch.no_grad():
-                before = subject(1)
-                with what_if(subject.model, **change):
-                    run, after = self(text), subject(1)
-            lines = difference(subject, before, after)
+        with what_if(model.saved.model if isinstance(model, TrainedModel) else model.model, **change):
+            run, lines = self(text), []
+        if not isinstance(model, TrainedModel):
+            lines = difference(Subject.of(model.model, text, None, None, model.words), **change)
         return dataclasses.replace(run, facts={**run.facts, "changed": what, "difference": lines})
 
     def __call__(self, text: Any, target: Any = None, image: Any = None, inputs: Any = None) -> Run:

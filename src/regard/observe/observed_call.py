@@ -220,18 +220,23 @@ def _problem(call: ObservedCall, read: Callable) -> Problem:
     if call.problem is not None:
         v = np.broadcast_to(np.zeros((), call.problem.dtype), (*call.problem.k.shape[:3], call.v.shape[-1]))
         return dataclasses.replace(call.problem, v=v)
-    rules = {REGARD: _of_regard, SDPA: _of_sdpa, FLEX: _of_flex}.get(call.kind, _of_scores)(call)
+    rules = {name: _copied(value) for name, value in rules_of(call).items()}
     return Problem.of(read(call.q), read(call.k), read(call.v), **rules, where=call.kind, gradients=True)
 
 
+def rules_of(call: ObservedCall) -> dict[str, Any]:
+    """The rules of a call by name, without dropout by torch; tensors are those of the model, with their gradients."""
+    return {REGARD: _of_regard, CACHE: _of_regard, SDPA: _of_sdpa, FLEX: _of_flex}.get(call.kind, _of_scores)(call)
+
+
 def _of_regard(call: ObservedCall) -> dict[str, Any]:
-    return {name: _on_cpu(value) for name, value in call.given.items() if name in Arguments._fields}
+    return {name: value for name, value in call.given.items() if name in Arguments._fields}
 
 
 def _of_sdpa(call: ObservedCall) -> dict[str, Any]:
-    mask, causes = call.given.get("attn_mask"), call.given.get("is_causal", False)
-    rules = _of_tensor(mask) if mask is not None else {"mask": causal(), "query_start": 0} if causes else {}
-    return rules | {"scale": call.given.get("scale")}
+    given, mask = call.given, call.given.get("attn_mask")
+    causes = {"mask": causal(), "query_start": 0} if given.get("is_causal") else {}
+    return {**(causes if mask is None else _of_tensor(mask)), "scale": given.get("scale")}
 
 
 def _of_flex(call: ObservedCall) -> dict[str, Any]:
@@ -249,26 +254,25 @@ def _of_flex(call: ObservedCall) -> dict[str, Any]:
 
 def _with(rule, buffers):
     """A rule of FlexAttention, with the arrays that it takes as additional arguments."""
-    arrays = tuple(map(_on_cpu, buffers))
+    arrays = tuple(map(_copied, buffers))
     return (lambda *at: rule(*at, *arrays)) if arrays else rule
 
 
 def _of_scores(call: ObservedCall) -> dict[str, Any]:
     """Handwritten attention: the input of the softmax determines which keys were allowed."""
-    assert call.trail is not None and call.trail.scores is not None
-    scores = call.trail.scores[..., : call.k.shape[-2]]
+    trail: Any = call.trail
+    scores = trail.scores[..., : call.k.shape[-2]]
     allowed = ~hides(scores, range_of(scores.dtype))
     # Batch and heads may have been one axis in the products and two in the softmax.
-    sizes = (*call.q.shape[:-1], call.k.shape[-2])
-    return {} if bool(allowed.all()) else {"mask": _on_cpu(allowed.reshape(sizes))}
+    return {} if bool(allowed.all()) else {"mask": allowed.reshape(*call.q.shape[:-1], -1)}
 
 
 def _of_tensor(mask: torch.Tensor) -> dict[str, Any]:
     """Booleans, or floats that are added, of which values near the minimum mean "may not attend"."""
     if mask.dtype is torch.bool:
-        return {"mask": _on_cpu(mask)}
-    numbers = _on_cpu(mask.detach()).float()
-    allowed = ~hides(numbers, range_of(mask.dtype))
+        return {"mask": mask}
+    numbers = mask.to(torch.promote_types(mask.dtype, torch.float32))
+    allowed = ~hides(numbers.detach(), range_of(mask.dtype))
     added = numbers.masked_fill(~allowed, 0)
     return ({} if bool(allowed.all()) else {"mask": allowed}) | ({"score": added} if bool((added != 0).any()) else {})
 
@@ -284,7 +288,7 @@ def _of_cache(call: ObservedCall, read) -> Problem:
     k, v = (np.broadcast_to(np.zeros((), dtype), (*lead, depth)) for depth in (cache.depth, cache.value_depth))
     start = given.get("query_start")
     rules = {
-        name: _on_cpu(given.get(name)) for name in ("mask", "score", "scale", "sinks", "batch_start", "head_start")
+        name: _copied(given.get(name)) for name in ("mask", "score", "scale", "sinks", "batch_start", "head_start")
     }
     problem = Problem.of(q, k, v, **rules, query_start=newest if start is None else start, where=CACHE, gradients=True)
     own: list[Expr] = [problem.mask] if problem.mask is not None else []
@@ -318,7 +322,3 @@ def engine_of(call: ObservedCall, problem: Problem) -> tuple[str, str, bool]:
 
 def _copied(value):
     return value.detach().cpu() if is_tensor(value) else value
-
-
-def _on_cpu(value):
-    return value.cpu() if is_tensor(value) else value

@@ -1,5 +1,5 @@
 """`effects`: how much each head, layer, token, edge or position matters: many interventions in one batch of forward
-passes, which reuse the blocks before the first change (`Blocks`).
+passes.
 """
 
 from __future__ import annotations
@@ -7,8 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,11 +17,13 @@ from rich.progress import Progress
 
 from ...common.errors import refuse
 from ...language.expr import batch, key, query, table
-from ..recording.keeper import layer_selection
-from ..runs.axis import Axis
+from ..recording.keeper import Axes, layer_selection
 from ..runs.effects import Effects
-from .measures import Subject, measure_of
-from .what_if import Change, WhatIf, checked_heads
+from .blocks import Blocks, block_of
+from .change import Change, checked_heads
+from .measures import measure_of
+from .subject import Subject
+from .what_if import WhatIf
 
 Of = Literal["heads", "layers", "tokens", "edges", "stream"]
 TOKENS = 2048  # of one forward pass: more is not faster (bench/LOG.md)
@@ -105,54 +106,59 @@ def effects(
     subject = Subject.of(model, text, target, inputs, tokenizer)
     layers = layer_selection(layer, "effects")
     chosen = None if head is None else checked_heads(head)
+    several = source if isinstance(source, list) else [] if source is None else [source]
     with torch.no_grad():
         own = Recorded(subject, layers)
         name, measured = measure_of(measure, own.out, subject, token)
         clean = float(measured(own.out)[0])
-        several = source if isinstance(source, list) else [] if source is None else [source]
         runs = [Recorded(subject.with_input(each, target), layers) for each in several]
-        rows = list(own.parts(of).values())[-1][0].shape[-2]
-        axis = subject.axis if len(subject.axis) == rows else Axis.of(rows)  # of images, and of encoders
-        taken = _values(of, own, runs, isinstance(source, list))
-        changes = _Changes(of, own, taken, chosen, rows, subject.writes)
-        values = np.full(changes.shape, np.nan)
-        parts = changes.parts(max(1, TOKENS // max(rows, 1)))
+        grid = _Grid(of, own, _values(of, own, runs, isinstance(source, list)), chosen)
+        values = np.full(grid.shape, np.nan)
+        batches = grid.batches()
         screen = Console(stderr=True)
         with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-            task = progress.add_task(f"effects of {of}", total=sum(map(len, parts)))
+            task = progress.add_task(f"effects of {of}", total=sum(map(len, batches)))
             try:
-                for part in parts:
-                    with WhatIf(subject.model, changes.of_layers(part)).changing(), changes.reused(part):
-                        changed = measured(subject(len(part)))
-                    values[tuple(zip(*part, strict=True))] = changed.double().cpu().numpy() - clean
-                    progress.advance(task, len(part))
+                for entries in batches:
+                    with grid.changing(entries):
+                        changed = measured(subject(len(entries)))
+                    values[tuple(zip(*entries, strict=True))] = changed.double().cpu().numpy() - clean
+                    progress.advance(task, len(entries))
             except KeyboardInterrupt:  # what was computed stays
                 screen.print(f"interrupted: {np.isnan(values).sum()} of {values.size} effects are not known")
-    return Effects(of, name, values, clean, changes.names, axis.tokens)
+    return Effects(of, name, values, clean, grid.names, grid.axis.tokens)
 
 
-Parts = dict[str, list[torch.Tensor]]
+Outputs = dict[str, torch.Tensor]
 
 
 class Recorded:
-    """One run of a model. out: its output · heads: the outputs (1, H, Q, E) of the chosen layers in each of their
-    calls · blocks: what its blocks return.
+    """One run of a model. out: its output · heads: the outputs (1, H, Q, E) of the chosen layers · repeated: those that
+    are called twice · crossing: those that attend to another text · blocks: what its blocks return.
     """
 
     def __init__(self, subject: Subject, layers: tuple[int | str, ...] | None):
-        self.heads: Parts = {}
-        self.blocks = Blocks(subject.model)
-        chosen = Change(layers)
+        self.subject, self.blocks = subject, Blocks(subject.model)
+        self.heads: Outputs = {}
+        self.crossing: set[str] = set()
+        self.repeated: set[str] = set()
+        self.chosen = Change(layers)
 
         def keep(name: str, out: torch.Tensor) -> torch.Tensor:
             if len(out) != 1:
                 what, given = "a layer whose batch is not that of the model", f"{name}: {len(out)} entries of 1"
                 raise refuse("effects", what, given, "one entry for a text", "choose other layers with layer=")
-            self.heads.setdefault(name, []).append(out)
+            if name in self.heads:
+                self.repeated.add(name)
+            if running.crosses():
+                self.crossing.add(name)
+            self.heads[name] = out
             return out
 
         def change_of(name: str, number: int | None) -> Change | None:
-            return Change(values={"output": functools.partial(keep, name)}) if chosen.selects(name, number) else None
+            return (
+                Change(values={"output": functools.partial(keep, name)}) if self.chosen.selects(name, number) else None
+            )
 
         running = WhatIf(subject.model, change_of)
         with running.changing(), self.blocks.watching():
@@ -160,190 +166,108 @@ class Recorded:
         if not self.heads:
             raise running.unreached()
 
-    def parts(self, of: str) -> Parts:
-        """What each layer, or each block, returns."""
-        return self.blocks.streams(list(self.heads)) if of == "stream" else self.heads
+    def parts(self, of: str) -> Outputs:
+        """What is taken away: of the chosen layers what they return; of tokens and edges only layers in which the
+        tokens of one text attend to one another, of the last text; of the stream what blocks return.
+        """
+        if of == "stream":
+            return self.blocks.streams(self.heads)
+        if of not in ("tokens", "edges"):
+            return self.heads
+        within = {name: out for name, out in self.heads.items() if name not in self.crossing}
+        if not within:
+            given, fix = ", ".join(self.heads), "choose other layers with layer="
+            raise refuse("effects", "the tokens of another text", given, "attention within a text", fix)
+        last, out = list(within.items())[-1]
+        return {name: each for name, each in within.items() if _text(name, each) == _text(last, out)}
+
+
+def _text(layer: str, out: torch.Tensor) -> tuple[str, int]:
+    """What layers that read the same text have in common: their list of blocks, and the number of rows."""
+    return block_of(layer).rpartition(".")[0], out.shape[-2]
 
 
 def _values(of: str, own: Recorded, runs: list[Recorded], means: bool) -> dict[str, Any]:
     """What takes the place of each part: 0, that of another run, or its mean over the tokens of all runs."""
+    parts = own.parts(of)
     if not runs:
-        return dict.fromkeys(own.parts(of), 0)
+        return dict.fromkeys(parts, 0)
     found: dict[str, Any] = {}
-    for name, parts in own.parts(of).items():
-        others: list[Any] = [run.parts(of).get(name, ()) for run in runs]
-        if any(len(each) != 1 for each in (parts, *others)):
+    for name, out in parts.items():
+        if any(name in run.repeated for run in (own, *runs)):
             what, fix = "a source for a layer that is called twice", "choose other layers with layer="
             raise refuse("effects", what, name, "one call", fix)
-        found[name] = torch.cat([each[0] for each in others], -2)
-        if means:
-            found[name] = found[name].mean(-2, keepdim=True)
-        elif found[name].shape != parts[0].shape:
-            given = f"{found[name].shape[-2]} tokens in {name}"
+        other = torch.cat([run.parts(of)[name] for run in runs], -2)
+        if not means and other.shape != out.shape:
+            given = f"{other.shape[-2]} tokens in {name}"
             fix = "choose a source with as many tokens, or pass a list for its mean"
-            raise refuse("effects", "a source of another size", given, f"{parts[0].shape[-2]} tokens", fix)
+            raise refuse("effects", "a source of another size", given, f"{out.shape[-2]} tokens", fix)
+        found[name] = other.mean(-2, keepdim=True) if means else other
     return found
 
 
-class _Changes:
-    """What is taken away, entry by entry: its index in the array of effects, and the changes of a batch of them."""
+class _Grid:
+    """What is taken away, entry by entry. shape: of the array of effects · names: of the layers, or blocks · axis: the
+    tokens.
+    """
 
-    def __init__(self, of: str, own: Recorded, values: dict[str, Any], heads: Any, tokens: int, causal: bool):
-        self.of, self.values, self.heads, self.causal = of, values, heads, causal
-        self.blocks, self.names = own.blocks, tuple(values)
-        self.counts = [parts[0].shape[1] for parts in own.heads.values()]
-        sizes = {"heads": (len(values), max(self.counts)), "layers": (len(values),), "tokens": (tokens,)}
-        self.shape: tuple[int, ...] = sizes.get(of, (len(values) if of == "stream" else tokens, tokens))
+    def __init__(self, of: str, own: Recorded, values: dict[str, Any], heads: Any):
+        self.of, self.own, self.values, self.heads = of, own, values, heads
+        parts, self.names = own.parts(of), tuple(values)
+        tokens = list(parts.values())[-1].shape[-2]
+        self.axis = Axes(own.subject.axes).of_layer(self.names[-1], tokens)
+        self.counts = [out.shape[1] for out in parts.values()]
+        sizes = {"heads": (len(parts), max(self.counts)), "layers": (len(parts),), "tokens": (tokens,)}
+        self.shape: tuple[int, ...] = sizes.get(of, (len(parts) if of == "stream" else tokens, tokens))
 
-    def entries(self) -> list[tuple[int, ...]]:
-        """The index of each intervention. Refused: too many."""
+    def batches(self) -> list[list[tuple[int, ...]]]:
+        """The index of each intervention, in batches; those of one layer together, which share the blocks before it.
+        Refused: too many.
+        """
         found: list[tuple[int, ...]] = list(np.ndindex(self.shape))
         if self.of == "heads":
             found = [at for at in found if at[1] < self.counts[at[0]]]
-        elif self.of == "edges" and self.causal:
+        elif self.of == "edges" and self.own.subject.writes and self.axis.name != "source":
             found = [at for at in found if at[1] <= at[0]]
         if len(found) > MOST:
             given, fix = f"{len(found):,} {self.of}", "shorten the text"
             raise refuse("effects", "too many interventions", given, f"at most {MOST:,}", fix)
-        return found
-
-    def parts(self, size: int) -> list[list[tuple[int, ...]]]:
-        """The interventions in batches of this size; those of one layer together, which share the blocks before it."""
+        size = max(1, TOKENS // len(self.axis))
         by = (lambda at: at[0]) if self.of in ("heads", "stream") else (lambda at: 0)
-        groups = [list(group) for _, group in itertools.groupby(self.entries(), by)]
+        groups = [list(group) for _, group in itertools.groupby(found, by)]
         return [group[first : first + size] for group in groups for first in range(0, len(group), size)]
 
-    def of_layers(self, part: list[tuple[int, ...]]) -> Callable[[str, int | None], Change | None]:
-        """The change of each layer in a batch: entry b has intervention `part[b]`."""
-        known: dict[str, Change] = {}
+    @contextlib.contextmanager
+    def changing(self, entries: list[tuple[int, ...]]) -> Iterator[None]:
+        """Inside the block, entry b of a batch has the intervention with the index `entries[b]`; blocks before the
+        first change are not computed.
+        """
+        changes: dict[str, Change] = {}
+        first, rows = entries[0][0], None
         if self.of in ("tokens", "edges"):
-            keys = table(np.array([at[-1] for at in part]), "keys")[batch]
-            rows = table(np.array([at[0] for at in part]), "rows")[batch]
-            others = query == key if self.of == "tokens" else query != rows
-            known = dict.fromkeys(self.names, Change(heads=self.heads, mask=(key != keys) | others))
-        elif self.of != "stream":
-            for at, (name, count) in enumerate(zip(self.names, self.counts, strict=True)):
-                kept = torch.ones(len(part), count, 1, 1, dtype=torch.bool)
-                for entry, one in enumerate(part):
-                    if one[0] == at:
-                        kept[entry, one[1:] or slice(None)] = False
-                if not kept.all():
-                    known[name] = Change(values={"output": functools.partial(_where, kept, self.values[name])})
-        return lambda name, _: known.get(name)
+            first = 0
+            keys = table(np.array([at[-1] for at in entries]), "keys")[batch]
+            at_row = table(np.array([at[0] for at in entries]), "rows")[batch]
+            others = query == key if self.of == "tokens" else query != at_row
+            changes = dict.fromkeys(self.names, Change(heads=self.heads, mask=(key != keys) | others))
+        elif self.of == "stream":
+            rows = [at[1] for at in entries]
+        else:
+            for at in {entry[0] for entry in entries}:
+                heads = range(self.counts[at])
+                kept = [[layer != at or (head != [] and one not in head) for one in heads] for layer, *head in entries]
+                value = functools.partial(_where, torch.tensor(kept)[..., None, None], self.values[self.names[at]])
+                changes[self.names[at]] = Change(values={"output": value})
+        name = self.names[first]
+        reused = self.own.blocks.reused(name, len(entries), rows, self.values[name])
 
-    def reused(self, part: list[tuple[int, ...]]) -> contextlib.AbstractContextManager[None]:
-        """Inside the block, blocks before the first change are not computed; in the stream, its tokens change."""
-        name = self.names[0 if self.of in ("tokens", "edges") else part[0][0]]
-        rows = [at[1] for at in part] if self.of == "stream" else None
-        return self.blocks.reused(name, len(part), rows, self.values[name])
+        def change_of(name: str, number: int | None) -> Change | None:
+            return changes.get(name) if self.own.chosen.selects(name, number) else None
+
+        with WhatIf(self.own.subject.model, change_of).changing(), reused:
+            yield
 
 
 def _where(kept: torch.Tensor, value: Any, out: torch.Tensor) -> torch.Tensor:
     """The outputs of the heads that are kept, and the value in the place of the others."""
     return torch.where(kept.to(out.device), out, value)
-
-
-@contextlib.contextmanager
-def hooked(modules: Iterable[torch.nn.Module], keep: Callable[..., None]) -> Iterator[None]:
-    """Inside the block, keep(module, args, named, out) is called after each of these modules in this thread."""
-    thread = threading.get_ident()
-
-    def hook(*call: Any) -> None:
-        if threading.get_ident() == thread:
-            keep(*call)
-
-    handles = [module.register_forward_hook(hook, with_kwargs=True) for module in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-class Blocks:
-    """The blocks of a model, the entries of its lists of modules, and their outputs for one text, in the order in which
-    they ended; None of a block that was called twice.
-    """
-
-    def __init__(self, model: torch.nn.Module):
-        self.modules = dict(model.named_modules())
-        self.outputs: dict[str, Any] = {}
-
-    def watching(self) -> contextlib.AbstractContextManager[None]:
-        """Inside the block, outputs are kept."""
-        paths = {module: path for path, module in self.modules.items() if path.rpartition(".")[2].isdigit()}
-
-        def keep(module: torch.nn.Module, args: Any, named: Any, out: Any) -> None:
-            path = paths[module]
-            self.outputs[path] = None if path in self.outputs else out
-
-        return hooked(paths, keep)
-
-    def streams(self, layers: list[str]) -> Parts:
-        """What the blocks of these layers return, in the list of modules in which the last one is. Refused: blocks that
-        do not return a stream.
-        """
-        paths = dict.fromkeys(map(block_of, layers))
-        siblings = list(paths)[-1].rpartition(".")[0]
-        found: Parts = {}
-        for path in (path for path in paths if path.rpartition(".")[0] == siblings):
-            out = _repeated(self.outputs.get(path), 1)
-            first = out[0] if isinstance(out, tuple) and out else out
-            if not isinstance(first, torch.Tensor) or first.ndim != 3:
-                given, expected = path or "layers without blocks", "a stream of one entry, from a block called once"
-                raise refuse("effects", "the stream after a block is not known", given, expected, "use of='layers'")
-            found[path] = [first]
-        return found
-
-    @contextlib.contextmanager
-    def reused(self, layer: str, copies: int, rows: list[int] | None, value: Any) -> Iterator[None]:
-        """Inside the block, blocks that ended before that of this layer return copies of what they have returned. With
-        rows, that block, too, with the value in this row of each copy.
-        """
-        own = block_of(layer)
-        ended = list(self.outputs)
-        changed: dict[torch.nn.Module, Any] = {}
-        for path in ended[: ended.index(own) + (rows is not None)] if own in ended else ():
-            out = _repeated(self.outputs[path], copies)
-            if path.rpartition(".")[0] == own.rpartition(".")[0] and out is not None:
-                changed[self.modules[path]] = out if path != own else _patched(out, rows, value)
-        before = {module: module.__dict__.get("forward") for module in changed}
-        thread = threading.get_ident()
-
-        def forward(out: Any, usual: Callable[..., Any], *args: Any, **named: Any) -> Any:
-            return out if threading.get_ident() == thread else usual(*args, **named)
-
-        try:
-            for module, out in changed.items():
-                module.forward = functools.partial(forward, out, module.forward)
-            yield
-        finally:
-            for module, usual in before.items():
-                if usual is None:
-                    module.__dict__.pop("forward", None)
-                else:
-                    module.forward = usual
-
-
-def block_of(layer: str) -> str:
-    """The path of the block of a layer, up to its first number."""
-    parts = layer.split(".")
-    return ".".join(parts[: next((place + 1 for place, part in enumerate(parts) if part.isdigit()), 0)])
-
-
-def _patched(out: Any, rows: Any, value: torch.Tensor) -> Any:
-    """The output of a block, in which copy b has the value in its row `rows[b]`."""
-    first = out if isinstance(out, torch.Tensor) else out[0]
-    new, copies = first.clone(), torch.arange(len(rows))
-    new[copies, rows] = value.expand_as(first[:1])[0, rows]
-    return new if first is out else (new, *out[1:])
-
-
-def _repeated(out: Any, copies: int) -> Any:
-    """Copies of the output of one entry; None of outputs that are not tensors, or tuples of them."""
-    if isinstance(out, torch.Tensor):
-        return out.expand(copies, *out.shape[1:]) if out.ndim and out.shape[0] == 1 else None
-    if type(out) is not tuple:
-        return None
-    parts = [None if part is None else _repeated(part, copies) for part in out]
-    return None if any(new is None and old is not None for new, old in zip(parts, out, strict=True)) else tuple(parts)

@@ -82,6 +82,10 @@ class Axes:
             return queries, self._named(K, self._across(queries))
         return queries, queries if Q == K else self._named(K, preferred)
 
+    def of_layer(self, name: str, size: int) -> Axis:
+        """The axis of the rows of a layer, if they are as many as this."""
+        return self.used[self._named(size, self._preferred(name.lower()))]
+
     def _preferred(self, words: str) -> list[str]:
         """The names of the axes, the likeliest first."""
         names = list(self.known)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
-import itertools
 import math
 import sys
 from collections import Counter
@@ -18,24 +16,21 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused
-from ...common.module_settings import layer_number, layer_settings, number_of_heads, path_pattern, setting
+from ...common.module_settings import layer_settings, number_of_heads, setting
 from ...language.expr import Expr
 from ...language.problem import Problem
 from ...observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall, engine_of, problem_of
-from ...observe.observer import Observer, module_of
 from ..runs.call import Call
 from ..runs.codes import longest
 from ..runs.projections import LayerProjections
 from .handwritten import read_steps
 from .keeper import Keeper, unmeasured
+from .layers import LayerObserver
 from .one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
 from .products import Products, Waiting, numbers
 
-# Arguments through which transformers layers receive the hidden states of another text.
-CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 
-
-class Recorder(Observer):
+class Recorder(LayerObserver):
     """Records the calls made in `with recorder.recording(): model(…)`.
 
     Each call is admitted by the keeper, which may refuse it, and added to it once its layer has ended.
@@ -45,10 +40,7 @@ class Recorder(Observer):
     def __init__(self, model, keeper: Keeper, batch: int | None):
         super().__init__(model, describing=True)
         self.keeper, self.batch, self.entry = keeper, batch, keeper.options.entry
-        self.top = module_of(model)
         self.counted: Counter[str] = Counter()  # the calls of each layer in this pass
-        self.entered: Counter[str] = Counter()  # how often each module ran in this pass
-        self.numbers: dict[tuple[str, int], int] = {}  # the layer of each of these runs
         self.matrices = Products()
         self.first: dict[tuple[str, int], LayerProjections] = {}  # of the first pass
         self.waiting: Waiting | None = None
@@ -56,45 +48,19 @@ class Recorder(Observer):
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
         """Records while the block runs, without gradients. Compiled modules run eagerly."""
-        # A pass begins with the model, or with its generating submodule.
-        begins = [
-            module
-            for module in self.modules.values()
-            if module is self.top or hasattr(module, "prepare_inputs_for_generation")
-        ]
-        handles = [module.register_forward_pre_hook(self._begun) for module in begins]
         compiled = "torch._dynamo" in sys.modules  # not imported (which takes a second): nothing is compiled
         stance = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
-        try:
-            with torch.no_grad(), stance, self.watching():
-                yield self
-            self._taken()
-        finally:
-            for handle in handles:
-                handle.remove()
+        with torch.no_grad(), stance, self.watching():
+            yield self
+        self._taken()
 
-    def _begun(self, *_) -> None:
+    def begun(self) -> None:
+        """Called when a pass begins."""
+        super().begun()
         self.counted.clear()
-        self.entered.clear()
-        self.numbers.clear()
-
-    def _entered(self, module, args: tuple, kwargs: dict[str, Any]) -> None:
-        super()._entered(module, args, kwargs)
-        self.entered[self.layer] += 1
-
-    def _layer_number(self, module, name: str) -> int | None:
-        """The number of the layer; a module that runs again in one pass, as in ALBERT, is the next layer each time."""
-        number, run = layer_number(module, name), self.entered[name]
-        if number is None or (name, run) in self.numbers:
-            return self.numbers.get((name, run))
-        alike = {key: of for key, of in self.numbers.items() if path_pattern(key[0]) == path_pattern(name)}
-        repeats = run > 1 or (number in alike.values() and any(runs > 1 for _, runs in alike))
-        self.numbers[name, run] = found = max(alike.values(), default=-1) + 1 if repeats else number
-        return found
 
     def called(self, seen: ObservedCall) -> None:
-        module = self.modules.get(seen.layer, self.top)
-        number = self._layer_number(module, seen.layer)
+        module, number = self.module(seen.layer), self.layer_number(seen.layer)
         self._taken()
         if self.keeper.options.selects(seen.layer, number):
             nth = self.counted[seen.layer]
@@ -155,7 +121,7 @@ class Recorder(Observer):
         call = unmeasured(
             seen.layer,
             number,
-            self._crosses(),
+            self.crosses(),
             q=q.copy(),
             k=k.copy(),
             v=v.copy(),
@@ -221,18 +187,6 @@ class Recorder(Observer):
                 if (found := layout.rows(value, rows)) is not None:
                     return found.copy()
         return None
-
-    def _crosses(self) -> bool:
-        """Whether the layer attends to keys of another text (cross-attention)."""
-        running = self.stack[-1] if self.stack else None
-        if running is None:
-            return False
-        if any(isinstance(running.kwargs.get(name), torch.Tensor) for name in CROSS_ARGUMENTS):
-            return True
-        module = self.modules.get(running.name, self.top)
-        words = list(inspect.signature(module.forward).parameters)[:2] if module is not None else []
-        pair = [running.kwargs.get(word, value) for word, value in itertools.zip_longest(words, running.args[:2])]
-        return words == ["query", "key"] and pair[0] is not pair[1]
 
 
 def _with_steps(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import torch
 
 from ...common.errors import refuse
 from ...common.text.units import counted
-from ..interventions.measures import Subject
+from ..interventions.subject import Subject
 from ..runs.call import Call
 from .stream import Stream
 
@@ -59,9 +60,7 @@ class Circuits:
         call, stream = self._call(layer, head), self.stream
         x = self._read(call, torch.tensor([stream.number(token)]))[0]
         written = torch.from_numpy((_matrix(call, "v")[head] @ x) @ self._folded(call, "o")[head])
-        if stream.end is not None:
-            written = stream.end[1].applied(written)
-        return self._ranked(stream.head.weight.detach().double().cpu() @ written, count)
+        return self._ranked(stream.head.weight.detach().double().cpu() @ stream.end.applied(written), count)
 
     def matches(self, layer: int, head: int, token: str | int, count: int = 10) -> Ranked:
         """The tokens that a head scores highest as keys of a token, without positions: of a layer that rotates q and k,
@@ -109,13 +108,12 @@ class Circuits:
         writes = [(self._folded(call, "o"), self._folded(call, "v")) for call in self.calls]
         sizes = [call.shape[0] for call in self.calls]
         found = np.full((len(sizes), max(sizes), len(sizes), max(sizes)), np.nan)
-        for later in range(len(sizes)):
-            for earlier in range(later):
-                for at in np.ndindex(sizes[later], sizes[earlier]):
-                    a, b = (each[at[0]] for each in reads[later])
-                    c, d = (each[at[1]] for each in writes[earlier])
-                    whole = _length(a, np.eye(len(b)), b) * _length(c, np.eye(len(d)), d)
-                    found[later, at[0], earlier, at[1]] = _length(a, b @ c.T, d) / whole
+        for later, earlier in itertools.combinations(range(len(sizes) - 1, -1, -1), 2):
+            (a, b), (c, d) = reads[later], writes[earlier]
+            inner = np.einsum("hid,gjd->hgij", b, c)
+            squares = np.einsum("hij,hgjk,gkl,hgil->hg", _gram(a), inner, _gram(d), inner, optimize=True)
+            whole = np.multiply.outer(_squares(a, b), _squares(c, d))
+            found[later, : len(a), earlier, : len(c)] = np.sqrt(np.maximum(squares, 0) / whole)
         return found
 
     def _call(self, layer: int, head: int) -> Call:
@@ -126,19 +124,16 @@ class Circuits:
 
     def _read(self, call: Call, numbers: torch.Tensor) -> np.ndarray:
         """(tokens, d) what the layer reads of the embeddings of tokens: they go through its norm."""
-        found = self.stream.norm_before(call)
         with torch.no_grad():
             x = self.stream.embedding(numbers.to(self.stream.head.weight.device))
-            return (x if found is None else found[0](x)).double().cpu().numpy()
+            return self.stream.norm_before(call).module(x).double().cpu().numpy()
 
     def _folded(self, call: Call, name: str) -> np.ndarray:
         """(H, D, d) the matrix between heads and the stream, with the gain of the norm that is between them."""
         matrix = torch.from_numpy(_matrix(call, name))
-        if name == "o":
-            after = next(block.norm for block in self.stream.blocks.values() if call.name in block)
-            return (matrix if after is None else after.applied(matrix)).numpy()
-        before = self.stream.norm_before(call)
-        return (matrix if before is None else before[1].folded(matrix)).numpy()
+        if name != "o":
+            return self.stream.norm_before(call).folded(matrix).numpy()
+        return next(block.norm for block in self.stream.blocks.values() if call.name in block).applied(matrix).numpy()
 
     def _ranked(self, numbers: torch.Tensor, count: int) -> Ranked:
         best = numbers.topk(min(count, len(numbers)))
@@ -203,6 +198,11 @@ def _bias(call: Call, name: str, head: int) -> Any:
     return 0.0 if b is None else np.asarray(b, np.float64)[head * len(b) // call.shape[0]]
 
 
-def _length(a: np.ndarray, middle: np.ndarray, b: np.ndarray) -> float:
-    """|aᵀ middle b| of a (D, d) and b (E, d), from products of D and E numbers only."""
-    return float(np.sqrt(max(np.sum((a @ a.T @ middle) * (middle @ b @ b.T)), 0.0)))
+def _gram(a: np.ndarray) -> np.ndarray:
+    """a aᵀ of each head."""
+    return a @ a.swapaxes(-1, -2)
+
+
+def _squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """|aᵀ b|² of each head (H,), from products of the depth of a head only."""
+    return (_gram(a) * _gram(b)).sum((-1, -2))

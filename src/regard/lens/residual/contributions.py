@@ -13,7 +13,7 @@ import torch
 
 from ...common.errors import refuse
 from ...common.text.terminal_text import printable
-from ..interventions.measures import Subject
+from ..interventions.subject import Subject
 from ..runs.call import Call
 from .stream import Stream
 
@@ -27,19 +27,17 @@ class Contributions:
         token: the token, as text or number.
         position: the row after which it is predicted.
         logit: its logit, before the model scales or caps it: the sum of everything below.
-        heads: (layers, heads) what each head adds; NaN where a layer has no such head.
         keys: by layer (heads, keys): what each head adds from each key, whose sum is that of the head.
         rest: by block, what is added by everything but its heads: feed-forward layers, and biases.
         embedding: what the stream before the first block adds.
         constant: the part of the biases of the last norm and of the unembedding.
-        layers: the names of the layers.
         tokens: the tokens of the text, or numbers.
 
     Examples:
         >>> import numpy as np
         >>> from regard.lens.residual.contributions import Contributions
         >>> keys = {"attn": np.array([[1.0, 2.0]])}
-        >>> found = Contributions("a", 1, 4.0, np.array([[3.0]]), keys, {"0": 0.5}, 0.5, 0.0, ("attn",), ("x", "y"))
+        >>> found = Contributions("a", 1, 4.0, keys, {"0": 0.5}, 0.5, 0.0, ("x", "y"))
         >>> found.ranked()
         [('attn head 0', 3.0)]
     """
@@ -47,13 +45,24 @@ class Contributions:
     token: str | int
     position: int
     logit: float
-    heads: np.ndarray
     keys: Mapping[str, np.ndarray]
     rest: Mapping[str, float]
     embedding: float
     constant: float
-    layers: tuple[str, ...]
     tokens: tuple[str, ...]
+
+    @property
+    def heads(self) -> np.ndarray:
+        """(layers, heads) what each head adds; NaN where a layer has no such head."""
+        found = np.full((len(self.keys), max(map(len, self.keys.values()))), np.nan)
+        for row, each in zip(found, self.keys.values(), strict=True):
+            row[: len(each)] = each.sum(-1)
+        return found
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the layers."""
+        return tuple(self.keys)
 
     def ranked(self, count: int | None = None) -> list[tuple[str, float]]:
         """The heads, the largest contribution first, with its value."""
@@ -131,40 +140,33 @@ def contributions(
     direction = stream.head.weight[number].detach().double()
     bias = getattr(stream.head, "bias", None)
     constant = 0.0 if bias is None else float(bias[number].detach())
-    if stream.end is not None:
-        constant += float((direction * stream.end[1].shift).sum())
-        direction = stream.end[1].before(direction, row)
+    constant += float((direction * stream.end.shift).sum())
+    direction = stream.end.before(direction, row)
     keys: dict[str, np.ndarray] = {}
     rest: dict[str, float] = {}
     for (name, block), before, after in zip(
         stream.blocks.items(), stream.residuals, stream.residuals[1:], strict=False
     ):
-        inner = direction if block.norm is None else block.norm.before(direction, row)
-        parts = {layer: _of_keys(call, inner.cpu().numpy(), row) for layer, call in block.items()}
+        parts = {layer: _of_keys(call, block.norm.before(direction, row), row) for layer, call in block.items()}
         rest[name] = float((after - before)[row] @ direction) - sum(float(each.sum()) for each in parts.values())
         keys |= parts
-    heads = np.full((len(keys), max(map(len, keys.values()))), np.nan)
-    for at, each in enumerate(keys.values()):
-        heads[at, : len(each)] = each.sum(-1)
     return Contributions(
         subject.spell(number),
         row,
         float(stream.logits[row, number]),
-        heads,
         keys,
         rest,
         float(stream.residuals[0][row] @ direction),
         constant,
-        tuple(keys),
         subject.axis.tokens,
     )
 
 
-def _of_keys(call: Call, direction: np.ndarray, row: int) -> np.ndarray:
+def _of_keys(call: Call, direction: torch.Tensor, row: int) -> np.ndarray:
     """(H, K) the part of each key of a row: p v W_o · direction."""
     assert call.v is not None and call.projections is not None and call.projections.o is not None
     H, G = call.shape[0], len(call.v)
-    shares = (direction @ np.asarray(call.projections.o.w, np.float64)).reshape(H, -1)
+    shares = (direction.cpu().numpy() @ np.asarray(call.projections.o.w, np.float64)).reshape(H, -1)
     values = np.repeat(np.asarray(call.v, np.float64), H // G, 0)
     return call.weights(rows=row)[:, 0] * np.einsum("hke,he->hk", values, shares)
 

@@ -10,8 +10,8 @@ import torch
 
 from ...common.errors import Refused, refuse
 from ...models.language_model import LanguageModel
-from ..interventions.effects import block_of, hooked
-from ..interventions.measures import Subject, token_number
+from ..interventions.blocks import block_of, hooked
+from ..interventions.subject import Subject
 from ..open_model import OpenModel
 from ..recording.entry import of_module
 from ..recording.keeper import RecordingOptions
@@ -25,29 +25,30 @@ CLOSE = 6  # units of the dtype: how far apart sums of the same numbers may be, 
 class Norm:
     """A norm whose divisor is that of one text: x = a γ ∘ r + β, or with the mean of r subtracted from it.
 
-    gain: γ (d,) · shift: β (d,) or 0 · centred: whether the mean is subtracted · factor: a of each row (T, 1)
+    module: which computes it, or the identity · gain: γ (d,) · shift: β (d,) · centred: whether the
+    mean is subtracted · factor: a of each row (T, 1)
     """
 
+    module: torch.nn.Module
     gain: torch.Tensor
-    shift: torch.Tensor | float
+    shift: torch.Tensor
     centred: bool
-    factor: torch.Tensor | float = 1.0
+    factor: torch.Tensor
 
     @classmethod
-    def of(cls, module: torch.nn.Module, r: torch.Tensor, x: torch.Tensor) -> Norm | None:
-        """The norm that makes x (T, d) of r (T, d), with the parameters of this module; None if it does not."""
-        weight, bias = (getattr(module, name, None) for name in ("weight", "bias"))
-        if not isinstance(weight, torch.Tensor) or weight.shape != r.shape[-1:]:
-            return None
-        shift = bias.detach().double() if isinstance(bias, torch.Tensor) else 0.0
-        for gain in (weight.detach().double(), 1 + weight.detach().double()):
-            for centred in (False, True):
-                norm = cls(gain, shift, centred)
-                scaled = norm.applied(r)
-                factor = ((x - shift) * scaled).sum(-1, keepdim=True) / (scaled * scaled).sum(-1, keepdim=True)
-                if close(factor * scaled + shift, x, weight.dtype):
-                    return replace(norm, factor=factor)
-        return None
+    def of(cls, module: torch.nn.Module, r: torch.Tensor, x: torch.Tensor, dtype: torch.dtype) -> Norm | None:
+        """The norm that makes x (T, d) of r (T, d), by what the module makes of 0, of -1 and 1, and of 1; None if it
+        does not make x.
+        """
+        probe = torch.ones(3, r.shape[-1], dtype=dtype, device=r.device)
+        probe[0], probe[1, ::2] = 0, -1
+        shift, signs, ones = module(probe).detach().double()
+        centred = close(ones, shift, dtype, float(signs.norm()))
+        norm = cls(module, (signs - shift) * probe[1], shift, centred, probe)
+        scaled = norm.applied(r)
+        factor = ((x - shift) * scaled).sum(-1, keepdim=True) / (scaled * scaled).sum(-1, keepdim=True)
+        factor = factor.nan_to_num()  # the embedding of padding is 0
+        return replace(norm, factor=factor) if close(factor * scaled + shift, x, dtype) else None
 
     def applied(self, r: torch.Tensor) -> torch.Tensor:
         """(…, d) γ ∘ r, or of r without its mean: x without β, up to the factor."""
@@ -55,7 +56,6 @@ class Norm:
 
     def before(self, direction: torch.Tensor, row: int) -> torch.Tensor:
         """The direction (d,) in r whose product with r is that of `direction` with x - β, for one row."""
-        assert isinstance(self.factor, torch.Tensor)
         return self.factor[row] * self.folded(direction)
 
     def folded(self, matrix: torch.Tensor) -> torch.Tensor:
@@ -65,16 +65,16 @@ class Norm:
 
 
 class Block(dict[str, Call]):
-    """The attention calls of a block by layer. norm: what is applied to their sum before it is added, if anything."""
+    """The attention calls of a block by layer. norm: what is applied to their sum before it is added."""
 
-    norm: Norm | None = None
+    norm: Norm
 
 
 class Stream:
     """The residual stream of a model for one text.
 
     residuals: (T, d) float64 before the first block and after each · blocks: those that add to it, by name · end: the
-    norm between the last block and the unembedding, and its module; None without one · head: the unembedding · logits:
+    norm between the last block and the unembedding · head: the unembedding · logits:
     (T, vocabulary) what it gives, before the model scales or caps them · embedding: of tokens.
     """
 
@@ -85,6 +85,7 @@ class Stream:
             raise _refuse("the unembedding is not known", type(self.model).__name__, "load the model with its head")
         self.head, self.count = head, len(subject.ids)
         self.ends: dict[torch.nn.Module, tuple[Any, Any]] = {}
+        self.alone: dict[torch.nn.Module, None] = {}  # modules without parts, of one argument
         self.names = {module: name for name, module in self.model.named_modules()}
         with torch.no_grad(), hooked(self.names, self._keep):
             options = RecordingOptions(values=True, hashed=False, matrices=1 << 62)
@@ -100,49 +101,50 @@ class Stream:
         x, self.logits = (
             self._rows(each, wide) for each, wide in zip(self.ends[head], (self.width, None), strict=True)
         )
-        self.end: tuple[torch.nn.Module, Norm] | None = None
-        if not close(self.residuals[-1], x, self.dtype):
-            inside = tuple(f"{name}." for name in self.blocks)
-            outer = (module for module in self.ends if not f"{self.names[module]}.".startswith(inside))
-            made = ((module, Norm.of(module, self.residuals[-1], x)) for module in outer)
-            self.end = next(((module, norm) for module, norm in made if norm is not None), None)
-            if self.end is None:
-                raise _refuse("more than a norm is between the blocks and the unembedding", type(self.model).__name__)
+        end = self._norm(x, self.residuals[-1])
+        if end is None:
+            raise _refuse("more than a norm is between the blocks and the unembedding", type(self.model).__name__)
+        self.end = end
 
     def number(self, token: str | int) -> int:
         """The number of a token in the vocabulary."""
-        return token_number(token, self.subject, len(self.head.weight))
+        return self.subject.number(token, len(self.head.weight))
 
     def predicted(self, residual: torch.Tensor) -> torch.Tensor:
         """(T, vocabulary) the logits that a stream (T, d) gives, with the divisor of its own norm."""
-        weight = self.head.weight
-        if self.end is None:
-            return self.head(residual.to(weight.dtype)).double()
-        module, _ = self.end
-        x, ended = (module(each.to(weight.dtype)).double() for each in (residual, self.residuals[-1]))
+        dtype = self.head.weight.dtype
+        x, ended = (self.end.module(each.to(dtype)).double() for each in (residual, self.residuals[-1]))
         after = self._rows(self.ends[self.head][0])
         # What the model multiplies by between the norm and the unembedding, as T5 does.
         factor = (after * ended).sum() / (ended * ended).sum()
-        return self.head((factor * x).to(weight.dtype)).double()
+        return self.head((factor * x).to(dtype)).double()
 
-    def norm_before(self, call: Call) -> tuple[torch.nn.Module, Norm] | None:
-        """The norm that makes the input of a layer, with its module; None if the layer reads the stream itself.
-        Refused: a layer that reads something else.
-        """
-        x = self._rows(torch.from_numpy(np.asarray(call.x, np.float64)), self.width)
-        for module, ends in self.ends.items():
-            given, out = (self._rows(each, self.width) for each in ends)
-            if given is not None and out is not None and close(out, x, self.dtype):
-                norm = Norm.of(module, given, x)
-                if norm is not None:
-                    return module, norm
-        if not any(close(before, x, self.dtype) for before in self.residuals):
+    def norm_before(self, call: Call) -> Norm:
+        """The norm that makes the input of a layer. Refused: a layer that reads something else."""
+        found = self._norm(self._rows(torch.from_numpy(np.asarray(call.x, np.float64)), self.width))
+        if found is None:
             raise _refuse("what the layer reads is not the stream or a norm of it", call.name)
+        return found
+
+    def _norm(self, x: torch.Tensor, r: torch.Tensor | None = None, inside: str = "") -> Norm | None:
+        """The norm that makes x, of r if that is known; the path of its module begins like this."""
+        modules: list[Any] = [(torch.nn.Identity(), each, each) for each in (self.residuals if r is None else [r])]
+        for module in self.alone:
+            if self.names[module].startswith(inside):
+                modules.append((module, *(self._rows(each, self.width) for each in self.ends[module])))
+        for module, given, out in modules:
+            if given is None or out is None or (r is not None and not close(given, r, self.dtype)):
+                continue
+            scale = (x * out).sum() / (out * out).sum()  # of what comes after it, as in T5
+            if close(scale * out, x, self.dtype) and (norm := Norm.of(module, given, x, self.dtype)) is not None:
+                return norm
         return None
 
     def _keep(self, module: torch.nn.Module, args: Any, named: dict[str, Any], out: Any) -> None:
         """Keeps the first input and output of a module."""
         self.ends[module] = _first([*args, *named.values()]), _first(out)
+        if len(args) + len(named) == 1 and not any(module.children()):
+            self.alone[module] = None
 
     def _rows(self, value: Any, width: int | None = None) -> Any:
         """(T, width) float64 of a tensor with a row for each token; None of others."""
@@ -169,8 +171,8 @@ class Stream:
             residuals += [before, after] if not residuals else [after]
         return blocks, residuals
 
-    def _added(self, name: str, block: Block, change: torch.Tensor, length: float) -> Norm | None:
-        """The norm that is applied to what attention adds, if there is one; length: of the stream that it is added to.
+    def _added(self, name: str, block: Block, change: torch.Tensor, length: float) -> Norm:
+        """The norm that is applied to what attention adds; length: of the stream that it is added to.
         Refused: attention that is not added.
         """
         y: Any = 0.0
@@ -179,17 +181,16 @@ class Stream:
                 why = "the run has no matrices" if call.projections is None else call.projections.missing.get("o", "")
                 raise _refuse("the output projection is not known", f"{call.name}: {why}")
             y = y + torch.from_numpy(np.asarray(call.projections.y, np.float64)).to(change)
-        inside = [(module, ends) for module, ends in self.ends.items() if self.names[module].startswith(f"{name}.")]
-        outputs = [rows for _, (_, out) in inside if (rows := self._rows(out, self.width)) is not None]
-        if any(close(y + other, change, self.dtype, length) for other in (0.0, *outputs)):
-            return None
-        for module, (given, out) in inside:
-            x, normed = self._rows(given, self.width), self._rows(out, self.width)
-            if x is None or normed is None or not close(x, y, self.dtype):
-                continue
-            norm = Norm.of(module, y, normed)
-            if norm is not None and any(close(normed + other, change, self.dtype, length) for other in (0.0, *outputs)):
-                return norm
+        inside = f"{name}."
+        ends = [out for module, (_, out) in self.ends.items() if self.names[module].startswith(inside)]
+        outputs = [rows for out in ends if (rows := self._rows(out, self.width)) is not None]
+
+        def added(part: torch.Tensor) -> bool:
+            return any(close(part + other, change, self.dtype, length) for other in (0.0, *outputs))
+
+        for found in (self._norm(normed, y, inside) for normed in (y, *outputs) if added(normed)):
+            if found is not None:
+                return found
         raise _refuse("the block scales what attention adds, or does not add it", name)
 
 

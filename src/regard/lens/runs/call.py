@@ -391,11 +391,11 @@ def rules_of(call: Call) -> dict[str, Any]:
     return {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
 
 
-def _numbered(part: Part, axis: Axis | None) -> Part:
+def _numbered(part: Any, axis: Axis | None) -> Any:
     """A part with positions in the place of words. Refused: words that occur not once."""
     if not isinstance(part, str):
         words = isinstance(part, Sequence) and any(isinstance(each, str) for each in part)
-        return [_numbered(each, axis) for each in part] if words else part  # type: ignore[misc, union-attr]
+        return [_numbered(each, axis) for each in part] if words else part
     if axis is None:
         raise refuse("weights", "a word in a call of no run", repr(part), "positions", "pass its number")
     found = axis.positions(part)

@@ -208,8 +208,8 @@ def check_free(folder: Path, overwrite: bool = False) -> int:
         raise refuse("save", "the name of a page", f"{folder}", "the name of a folder", fix)
     state = state_of(folder)
     if state == "run" and overwrite:
-        used = {generation_of(name) for name in os.listdir(folder)} - {None}
-        return max(used, default=-1) + 1  # type: ignore[type-var, operator]
+        numbers = map(generation_of, os.listdir(folder))
+        return max((number for number in numbers if number is not None), default=-1) + 1
     if state == "free" or (state == "broken" and overwrite):
         return 0
     what = {"run": "the folder contains a run", "broken": "the folder contains an interrupted recording"}.get(
