@@ -16,10 +16,10 @@ import torch
 
 from regard.audits import audit
 
-from . import decoders, of_transformers, styles, written
+from . import decoders, layouts, of_transformers, styles, written
 
 CHECKS = ["finite", "determinism", "future-leak", "batch-dependence", "cache", "position-offset"]
-HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written, "styles": styles}
+HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written, "styles": styles, "layouts": layouts}
 
 
 def judged(where: tuple[str, str, str], fault: str | None) -> str:
