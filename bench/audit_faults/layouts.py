@@ -1,4 +1,4 @@
-"""Faults that are planted into whole models of five further layouts: fused and grouped, windows, encoder–decoder, caches."""
+"""Faults that are planted into whole models of five further layouts, such as windows."""
 
 from __future__ import annotations
 
@@ -183,9 +183,7 @@ class FusedAttention(nn.Module):
             real = attention_mask[:, None, None, None] > 0
             seen = seen & (~real if fault == "padding inverted" and not real.all() else real)
         out = torch.einsum("bgrqk,bgkd->bgrqd", _weights(_masked(scores, seen, fault), fault), v)
-        if fault == "heads merged in another order":
-            out = out.transpose(1, 2)
-        elif fault == "query heads of the next group":
+        if fault == "heads merged in another order" or fault == "query heads of the next group":
             out = out.transpose(1, 2)
         out = out.flatten(1, 2)
         return self.dense((out if fault == "merged without transpose" else out.transpose(1, 2)).reshape(B, n, WIDTH))
@@ -419,7 +417,7 @@ class LinearAttention(nn.Module):
         q, k, v = (part.unflatten(-1, (HEADS, DEPTH)) for part in (self.wq(x), self.wk(x), self.wv(x)))
         q, k = functional.elu(q) + 1, functional.elu(k) + 1
         pairs = k[..., None] * v[..., None, :]
-        every = "no causal mask" == self.fault and past is None
+        every = self.fault == "no causal mask" and past is None
         pairs, sums = ((p.sum(1, keepdim=True).expand_as(p) if every else p.cumsum(1)) for p in (pairs, k))
         if past is not None:
             before = [part.flip(0) for part in past] if self.fault == "entries of the cache reversed" else past

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +11,7 @@ from ..common.text.units import counted
 from .arguments import Inputs, flag, model_of, option, read_text
 
 if TYPE_CHECKING:
-    from ..audits import Audit, Finding
+    from ..audits import Audit
 
 
 def audit(
@@ -38,6 +38,7 @@ def audit(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say what was measured in checks that passed, too.")
     ] = False,
+    explain: Annotated[str | None, option("Say what this check does and cannot see.", "run the audit")] = None,
 ) -> None:
     """Check the attention of a model or a recorded run.
 
@@ -47,6 +48,11 @@ def audit(
     """
     from .terminal import Console, emit_json
 
+    if explain is not None:
+        from ..audits.checks import explained
+
+        typer.echo(explained(explain))
+        return
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
     with Console(stderr=True).status("loading torch and the model") as status:
         from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
@@ -77,9 +83,15 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
     counts = Counter(finding.severity for finding in report.findings)
     summary = ", ".join(counted(counts[name], name) for name in SEVERITIES if counts[name])
     console.say(f"{report.model}: {summary or 'healthy'}", "bold")
-    for (severity, check, cause, fix), findings in _grouped(report, notes).items():
+    follow = [("follows", f"{each.check}, {each.where}") for each in report.findings if each.follows]
+    groups = defaultdict(list)
+    for each in report.findings:
+        if not each.follows and (notes or each.severity != "note"):
+            groups[each.severity, each.check, each.cause].append(each)
+    for (severity, check, _), findings in groups.items():
         seen = [row for each in findings for row in (("where", each.where), ("measured", each.measured))]
-        show_finding(console, severity, severity, check, [*seen, ("cause", cause), ("fix", fix)])
+        show_finding(console, severity, severity, check, [*seen, *findings[0].rows[1:], *follow])
+        follow = []
     for title, rows in (
         ("notes", [] if notes else [(each.check, "") for each in report.findings if each.severity == "note"]),
         ("passed", [(each.check, each.measured) for each in report.passed]),
@@ -96,12 +108,3 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
             console.print(named_lines(rows, "dim"))
     if not verbose:
         console.say("--verbose says what was measured, and why a check did not apply", "dim")
-
-
-def _grouped(report: Audit, notes: bool) -> dict[tuple[str, str, str, str], list[Finding]]:
-    """The findings by (severity, check, cause, fix). notes: whether notes are among them"""
-    groups: dict[tuple[str, str, str, str], list[Finding]] = {}
-    for each in report.findings:
-        if notes or each.severity != "note":
-            groups.setdefault((each.severity, each.check, each.cause, each.fix), []).append(each)
-    return groups
