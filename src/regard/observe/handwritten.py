@@ -69,7 +69,7 @@ class Products:
                 trail.weights, trail.order = left, order
                 return trail, right, out if order is None else out.permute(order)
             if not isinstance(right, torch.nn.Parameter) and left.ndim > 1 and right.ndim > 1:
-                # Of the keyword arguments only those that are no tensors, such as the factors of a product.
+                # Of the keyword arguments only numbers, such as the factors of a product.
                 numbers = {word: part for word, part in kwargs.items() if not isinstance(part, torch.Tensor)}
                 step = Step(name, args[: PRODUCTS.get(name, 0)], numbers, tuple(out.shape))
                 self.trails[out] = Trail(left, right.transpose(-2, -1), given, seconds, steps=[step])

@@ -280,7 +280,7 @@ def _finding(decoder: Decoder, between: Difference) -> Finding | None:
 
 
 def _shown(decoder: Decoder, output: str) -> str:
-    """A script that decodes; "" for a model that keeps its cache, or is told where a step begins."""
+    """A script that decodes; "" for a model that keeps its cache, or takes where a step begins."""
     if decoder.name is None or decoder.place is not None:
         return ""
     return script(
