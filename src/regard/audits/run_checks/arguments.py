@@ -333,16 +333,16 @@ def _cause(call: Call, effective: float, right: float, near: float) -> str | Non
         "the width of all keys": call.groups * depth,
     }
     known = {
+        (depth / wide) ** 0.5: f"the scale is that of {name} ({wide:.0f})"
+        for name, wide in widths.items()
+        if wide != depth
+    } | {
         1 / right: "the scale is missing",
         right: TWICE,
         2.0: "the scale is doubled",
         0.5: "the scale is halved",
         right**-2: "the scale is inverted",
         math.log(2): "the scale is that of powers of e, but the softmax is one of powers of 2",
-    } | {
-        (depth / wide) ** 0.5: f"the scale is that of {name} ({wide:.0f})"
-        for name, wide in widths.items()
-        if wide != depth
     }
     nearest = min(known, key=lambda factor: round(abs(math.log(effective / right / factor)), 6))
     return known[nearest] if math.isclose(effective, right * nearest, rel_tol=near) else None
