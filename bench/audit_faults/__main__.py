@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +18,10 @@ import torch
 
 from regard.audits import audit
 
-from . import decoders, of_transformers, styles, written
+from . import decoders, layouts, of_transformers, styles, written
 
 CHECKS = ["finite", "determinism", "future-leak", "batch-dependence", "cache", "position-offset"]
-HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written, "styles": styles}
+HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written, "styles": styles, "layouts": layouts}
 
 
 def judged(where: tuple[str, str, str], fault: str | None) -> str:
@@ -48,6 +50,23 @@ def _named(source: Any, findings: list[Any], fault: str | None) -> str:
     if not findings:
         return "silent"
     return "cause" if fault and any(word in findings[0].cause for word in source.FAULTS[fault][0]) else "found"
+
+
+def evidence(source: Any, where: Any, fault: str) -> tuple[float, float]:
+    """The largest number that the script of a finding prints: for the host with the fault, and for the healthy one."""
+    torch.manual_seed(0)
+    model, arguments = source.host(where, fault)
+    script = next(each.evidence for each in audit(model, **arguments).findings if each.evidence)
+    assert "regard" not in script
+    printed = []
+    for planted in (fault, None):
+        torch.manual_seed(0)
+        model, arguments = source.host(where, planted)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), torch.no_grad():
+            exec(script.replace("torch.set_grad_enabled(False)", ""), {"model": model, "inputs": arguments["inputs"]})
+        printed.append(max(map(float, re.findall(r"tensor\(([^,)]*)", out.getvalue()))))
+    return printed[0], printed[1]
 
 
 def _groups(source: Any) -> Iterator[tuple[str, list[Any], list[str]]]:

@@ -1,13 +1,15 @@
 """Modules written by hand, which declare nothing: their mistakes are named, and their healthy twins are silent."""
 
 import functools
+from pathlib import Path
 
 import pytest
 import torch
 
 import regard as rg
-from bench.audit_faults import styles
-from bench.audit_faults.__main__ import judged_in
+from bench.audit_faults import layouts, styles
+from bench.audit_faults.__main__ import evidence, judged_in
+from regard.audits.checks import explained, names
 from regard.lens.look import look
 from tests.audits.small_audits import ByHand, audited, healthy
 from tests.support.runs import alarms, checks, sdpa
@@ -95,3 +97,27 @@ def test_a_configuration_may_be_anything(config):
     module.config = config
 
     assert audited(module, X, None, ["scale", "mask", "groups"]).findings == ()
+
+
+SHOWN = {
+    "cached": "not appended",
+    "buckets": "padding ignored",
+    "linear": "no causal mask",
+    "swin": "attention over windows",
+}
+
+
+@pytest.mark.parametrize("layout", SHOWN)
+def test_the_evidence_of_a_fault_shows_it_without_regard(layout):
+    """The script of a finding prints a difference for the model with the fault, and none for its healthy twin."""
+    planted, healthy = evidence(layouts, layout, SHOWN[layout])
+
+    assert planted > 1e-3 > healthy
+
+
+def test_a_check_is_explained_by_its_own_docstring():
+    """The page of the checks says what each of them does and cannot see in the words of its function."""
+    page = (Path(rg.__file__).parents[2] / "docs/reference/checks.md").read_text()
+
+    assert [name for name in names() if f"**`{name}`**\n{explained(name)}\n" not in page] == []
+    assert [name for name in names() if "annot" not in explained(name)] == []

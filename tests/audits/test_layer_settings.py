@@ -11,17 +11,12 @@ from tests.support.runs import alarms, checks, shifted
 from tests.support.small_model import tiny, words
 
 
-def written(scale=lambda scale: scale, mask=lambda mask: mask, tiled="", leak=False):
-    """transformers' own eager attention, with a mistake in layer 1: the scale, the mask, heads of k or v that are
-    repeated as blocks, or a mask that is applied after the softmax.
-    """
+def written(scale=lambda scale: scale, mask=lambda mask: mask, leak=False):
+    """transformers' own eager attention, with a mistake in layer 1: scale, mask, or a mask after the softmax."""
 
     def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
         wrong, groups = module.layer_idx == 1, query.shape[1] // key.shape[1]
-        key, value = (
-            part.repeat(1, groups, 1, 1) if wrong and name in tiled else part.repeat_interleave(groups, 1)
-            for name, part in (("k", key), ("v", value))
-        )
+        key, value = (part.repeat_interleave(groups, 1) for part in (key, value))
         seen = mask(attention_mask) if wrong else attention_mask
         scores = torch.matmul(query, key.transpose(2, 3)) * (scale(scaling) if wrong else scaling)
         weights = torch.softmax(scores if seen is None or (wrong and leak) else scores + seen, -1)
@@ -54,8 +49,6 @@ DECLARED = {
     "sees the next token": (written(mask=ahead), "mask", "off by one"),
     "window one too wide": (written(mask=window_of(5)), "mask", "the window is off by one"),
     "window ignored": (written(mask=window_of(99)), "mask", "the sliding window is missing"),
-    "heads tiled": (written(tiled="kv"), "groups", "keys and values are repeated as blocks"),
-    "values tiled": (written(tiled="v"), "groups", "values are repeated as blocks"),
     "masked after the softmax": (written(leak=True), "weights", "the mask is applied after the softmax"),
 }
 

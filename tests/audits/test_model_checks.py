@@ -287,17 +287,22 @@ def test_mistakes_of_the_audit_itself_are_not_hidden(table):
         audited(Small(), checks=["toy"])
 
 
+def toy_rule(audited):
+    """What it does."""
+    return True
+
+
 def test_a_check_is_one_line_in_one_table(table):
     """A check of runs is carried out on a recorded run and on that of a model, one of models on the model; a check
     whose fault would only be found again is left out.
     """
     table.append(RunCheck("toy-run", lambda run: [Passed("toy-run", f"{len(run.calls)} calls")]))
-    table.append(rule_check("toy-rule", lambda audited: True))
+    table.append(rule_check(toy_rule))
     table.append(ModelCheck("toy-model", lambda subject: Passed("toy-model", f"{subject.length} positions")))
     table.append(ModelCheck("toy-after", lambda subject: [][1], after=("future-leak",)))
 
     model = Small(sees_all)
-    toys = ["future-leak", "toy-run", "toy-rule", "toy-model", "toy-after"]
+    toys = ["future-leak", "toy-run", "toy_rule", "toy-model", "toy-after"]
     of_the_model = audited(model, checks=toys)
     of_the_run = audit(look(model, inputs=words()), checks=toys)
 
@@ -305,7 +310,7 @@ def test_a_check_is_one_line_in_one_table(table):
         Passed("toy-model", f"{LENGTH} positions"),
         Passed("toy-run", "1 calls"),
         Passed(
-            "toy-rule",
+            "toy_rule",
             "the arguments of the call give 1 of 1 output; the layer declares the arguments of 1 call",
         ),
     )

@@ -17,21 +17,11 @@ from tests.audits.small_audits import checked
 from tests.support.engines import normal
 from tests.support.runs import CAUSAL, alarms, alarms_of, call_of, checks, run_of, sdpa, softmax
 
-
-def heads_and_rows(out):
-    return out.swapaxes(0, 1).reshape(out.shape)
-
-
 WRONG = {
     "a mask that is applied after the softmax": ("mask", lambda s, v: (softmax(s) * CAUSAL) @ v),
     "a mask added as numbers 0 and 1": ("mask", lambda s, v: softmax(s + CAUSAL) @ v),
     "scores multiplied by the mask": ("mask", lambda s, v: softmax(s * CAUSAL) @ v),
     "a softmax over the queries": ("softmax", lambda s, v: softmax(np.where(CAUSAL, s, -1e30), -2) @ v),
-    "other heads (1 in place of 0": ("heads", lambda s, v: (softmax(np.where(CAUSAL, s, -1e30)) @ v)[[1, 0, 3, 2]]),
-    "the head axis and the row axis swapped": (
-        "heads",
-        lambda s, v: heads_and_rows(softmax(np.where(CAUSAL, s, -1e30)) @ v),
-    ),
     "no known mistake": ("output", lambda s, v: softmax(np.where(CAUSAL, s, -1e30)) @ v + 0.01),
 }
 

@@ -1,5 +1,7 @@
 """Recorded runs, made by hand or checked: what the tests of audits share."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 
@@ -36,7 +38,7 @@ def run_of(*calls):
 def checks(run, module=None, names=None):
     """What the checks of a run say about it: all of them, or those named."""
     chosen = selected(RunCheck, names_of_checks() if names is None else names)
-    audited = AuditedRun(run, module)
+    audited = AuditedRun(run, SimpleNamespace(model=module))
     return (result for check in chosen for result in check.judge(audited))
 
 

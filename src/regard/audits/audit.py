@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
 from ..common.text.keywords import known_keywords
@@ -17,7 +18,7 @@ from ..common.text.units import counted
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
-from .checks import ModelCheck, RunCheck, names, selected
+from .checks import ModelCheck, RunCheck, chosen_names, selected
 from .finding import SEVERITIES, Finding, NotApplicable, Passed, Result, Skipped, found
 from .run_checks.audited_run import AuditedRun
 from .subject import BY_CALLER, Raised, Subject
@@ -80,14 +81,17 @@ class Audit:
     def __str__(self) -> str:
         counts = Counter(finding.severity for finding in self.findings)
         shown = ", ".join(counted(counts[name], name) for name in SEVERITIES if counts[name])
-        lines = [f"{self.model}: {shown or 'healthy'}", *map(str, self.findings)]
+        lines = [f"{self.model}: {shown or 'healthy'}"]
+        lines += [f"  follows   {each.title}: {each.measured}" if each.follows else str(each) for each in self.findings]
         lines += [f"passed: {each.check}: {each.measured}" for each in self.passed]
         lines += [f"did not apply: {each.check}: {each.reason}" for each in self.skipped]
         return "\n".join(lines)
 
 
 # The checks that see what goes wrong, but not where: a finding that names the mistake in a call comes before theirs.
-SYMPTOMS = ("future-leak", "padding-leak", "batch-dependence", "implementation-difference", "cache", "output")
+NUMBERS = ("implementation-difference", "cache", "output")
+MIXES = ("mask", "alignment", "softmax", "weights", "projections")  # they mix positions, entries or padding
+SYMPTOMS = ("future-leak", "padding-leak", "batch-dependence", *NUMBERS)
 
 
 @requires_extra("audit", "look")
@@ -134,7 +138,7 @@ def audit(
         >>> result.healthy, result.findings[0].check
         (False, 'future-leak')
     """
-    chosen = _chosen(checks)
+    chosen = chosen_names(checks)
     if causal is not None and not isinstance(causal, bool):
         raise refuse(
             "audit",
@@ -179,27 +183,11 @@ def _audit(name: str, results: Iterable[Result]) -> Audit:
             "choose other checks, a longer text, or a model with attention calls",
         )
     findings = sorted(by_type[Finding], key=lambda each: (SEVERITIES.index(each.severity), each.check in SYMPTOMS))
+    first = findings[0].check if findings and findings[0].severity == "fault" else SYMPTOMS[0]
+    effects = () if first in SYMPTOMS else SYMPTOMS if first in MIXES else NUMBERS
+    findings = [replace(each, follows=each.check in effects and each.severity != "note") for each in findings]
+    findings[1:] = sorted(findings[1:], key=lambda each: not each.follows)
     return Audit(name, tuple(findings), tuple(by_type[Passed]), tuple(by_type[Skipped]))
-
-
-def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
-    """The names of the checks to run, in the order in which they run."""
-    known = names()
-    if checks is not None and not isinstance(checks, Iterable):
-        raise refuse(
-            "audit",
-            "checks is not a list of names",
-            type(checks).__name__,
-            f"names among {', '.join(known)}",
-            "pass checks=['mask', 'scale'], or omit checks= to run all checks that apply",
-        )
-    chosen = known if checks is None else [checks] if isinstance(checks, str) else list(checks)
-    expected, where = f"one of {', '.join(known)}", "the line above"
-    unknown = [name for name in chosen if name not in known]
-    reasons = [Reason("no such check", repr(name), expected, did_you_mean(str(name), known, where)) for name in unknown]
-    if reasons:
-        raise Refused("audit", reasons)
-    return tuple(name for name in known if name in chosen)
 
 
 def _reject(what: str, **arguments) -> None:
@@ -278,20 +266,15 @@ def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Resu
         return
     if subject.causal and subject.causal_source == BY_CALLER:
         run = replace(run, calls=tuple(_with_causal(subject, call) for call in run.calls))
-    module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
-    sources, without = (None, []) if module is None else _sources(subject)
-    yield from _run_results(AuditedRun(run, module, sources, without), checks)
+    audited = AuditedRun(run, subject)
+    if audited.module is not None:
+        from .run_checks.sources import read_sources, unread
 
-
-def _sources(subject: Subject) -> tuple[Any, list[Any]]:
-    """Where the calls of a module come from, and which weights no output depends on; nothing where it cannot run so."""
-    from .run_checks.sources import read_sources, unread
-
-    try:
-        sources = read_sources(subject)
-        return sources, [*unread(subject, sources)]
-    except Raised:
-        return None, []
+        with suppress(Raised):  # it cannot run so
+            sources = read_sources(subject)
+            audited.unread = [*unread(subject, sources)]
+            audited.sources = sources
+    yield from _run_results(audited, checks)
 
 
 def _run_results(run: AuditedRun, checks: list[RunCheck]) -> Iterator[Result]:

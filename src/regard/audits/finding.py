@@ -33,6 +33,11 @@ class Finding(BaseFinding):
         head: index of the query head in the call. None: all heads, several heads, or not about a head.
         row: index of the query row in the call or of the position in the sequence. None: all, or not about a row.
         numbers: the measured values as plain data, ready for JSON.
+        confidence: how sure the cause is, by the kind of the evidence: "certain" (numbers are equal to those of the
+            cause), "likely" (they differ as the cause makes them differ) or "possible" (one of several causes).
+        evidence: a script that shows the measured difference without regard, for `model` and `inputs`; "" if there is
+            none.
+        follows: whether this is a consequence of the first finding.
 
     Examples:
         >>> from regard.audits import Finding
@@ -41,7 +46,7 @@ class Finding(BaseFinding):
         >>> print(found)
         fault: scale, call 0 (attention)
           measured  0.5, not 0.25
-          cause     the scale is doubled
+          cause     likely: the scale is doubled
           fix       multiply q·k by 0.25, once
     """
 
@@ -52,6 +57,9 @@ class Finding(BaseFinding):
     head: int | None = None
     row: int | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    confidence: str = "likely"
+    evidence: str = ""
+    follows: bool = False
 
     def __post_init__(self) -> None:
         assert self.severity in SEVERITIES, self.severity
@@ -63,12 +71,33 @@ class Finding(BaseFinding):
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """What is said below the title: also what was measured."""
-        return [("measured", self.measured), *super().rows]
+        """What is said below the title: also what was measured, how sure the cause is, and a script that shows it."""
+        said = [("measured", self.measured), ("cause", f"{self.confidence}: {self.cause}"), ("fix", self.fix)]
+        return [*said, ("evidence", self.evidence.replace("\n", "\n" + " " * 12))] if self.evidence else said
+
+
+# The checks whose evidence is that numbers equal those of the cause; others see a difference, which has several causes.
+EQUALITIES = (
+    "training-mode",
+    "scale",
+    "mask",
+    "alignment",
+    "groups",
+    "heads",
+    "softcap",
+    "sinks",
+    "softmax",
+    "projections",
+    "positions",
+)
 
 
 def found(check: str, severity: str, where: str, measured: str, cause: str, fix: str, **more: Any) -> Finding:
-    """The finding of a check, with its severity and place, what was measured, the likely cause and a fix."""
+    """The finding of a check, with its severity and place, what was measured, the likely cause and a fix. How sure the
+    cause is follows from the kind of evidence, where it is not given.
+    """
+    sure = {"fault": "certain" if check in EQUALITIES else "likely", "warning": "likely", "note": "possible"}
+    more = {"confidence": sure[severity], **more}
     return Finding(check=check, severity=severity, where=where, measured=measured, cause=cause, fix=fix, **more)
 
 
@@ -102,13 +131,15 @@ ALLOWED = 8  # times the measured effect of rounding; real faults are typically 
 @dataclass(frozen=True)
 class Difference:
     """The output that differs most relative to its threshold. size: the largest absolute difference · allowed: the
-    threshold · rows: the positions that exceed it, in order.
+    threshold · rows: the positions that exceed it, in order · blind: whether the threshold is more than half of the
+    output, as in 16 bits it may be.
     """
 
     output: str
     size: float
     allowed: float
     rows: tuple[int, ...]
+    blind: bool = False
 
     @property
     def significant(self) -> bool:
@@ -121,7 +152,8 @@ class Difference:
         return self.rows[0] if self.rows else None
 
     def __str__(self) -> str:
-        return f"{self.output} changes by {self.size:.2g} (threshold, from rounding: {self.allowed:.1g})"
+        said = ", more than half of the output: this sees nothing, audit model.float()" if self.blind else ""
+        return f"{self.output} changes by {self.size:.2g} (threshold, from rounding: {self.allowed:.1g}{said})"
 
     def numbers(self, **more: Any) -> dict[str, Any]:
         """The fields as plain data, and further ones; infinity becomes a string, because JSON has no infinity."""
@@ -168,7 +200,8 @@ def _compare(actual: Outputs, expected: Outputs, rounding: Mapping[str, float]) 
         by_row = off.flatten(2).amax((0, 2)) if off.ndim > 2 else off.amax(0).reshape(-1)
         allowed = ALLOWED * rounding[name]
         rows = tuple((by_row > allowed).nonzero().flatten().tolist())
-        differences.append(Difference(name, float(off.max()) if off.numel() else 0.0, allowed, rows))
+        blind = bool((b.abs() < 2 * allowed).all())
+        differences.append(Difference(name, float(off.max()) if off.numel() else 0.0, allowed, rows, blind))
     return max(differences, key=lambda each: each.size / max(each.allowed, sys.float_info.min))
 
 

@@ -14,7 +14,7 @@ from .arguments import Inputs, flag, model_of, option, read_text
 from .terminal import Console, emit_json, named_lines, show_finding
 
 if TYPE_CHECKING:
-    from ..audits import Audit, Finding
+    from ..audits import Audit
 
 
 def audit(
@@ -41,6 +41,7 @@ def audit(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say what was measured in checks that passed, too.")
     ] = False,
+    explain: Annotated[str | None, option("Say what this check does and cannot see.", "run the audit")] = None,
 ) -> None:
     """Check the attention of a model or a recorded run.
 
@@ -48,6 +49,11 @@ def audit(
 
     Exit status: 0 healthy, 1 faults or warnings, 2 invalid arguments.
     """
+    if explain is not None:
+        from ..audits.checks import explained
+
+        typer.echo(explained(explain))
+        return
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
     with Console(stderr=True).status("loading torch and the model") as status:
         from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
@@ -74,9 +80,15 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
     counts = Counter(finding.severity for finding in report.findings)
     summary = ", ".join(counted(counts[name], name) for name in SEVERITIES if counts[name])
     console.say(f"{report.model}: {summary or 'healthy'}", "bold")
-    for (severity, check, cause, fix), findings in _grouped(report, notes).items():
+    follow = [("follows", f"{each.check}, {each.where}") for each in report.findings if each.follows]
+    groups = defaultdict(list)
+    for each in report.findings:
+        if not each.follows and (notes or each.severity != "note"):
+            groups[each.severity, each.check, each.cause].append(each)
+    for (severity, check, _), findings in groups.items():
         seen = [row for each in findings for row in (("where", each.where), ("measured", each.measured))]
-        show_finding(console, severity, severity, check, [*seen, ("cause", cause), ("fix", fix)])
+        show_finding(console, severity, severity, check, [*seen, *findings[0].rows[1:], *follow])
+        follow = []
     for title, rows in (
         ("notes", [] if notes else [(each.check, "") for each in report.findings if each.severity == "note"]),
         ("passed", [(each.check, each.measured) for each in report.passed]),
@@ -93,12 +105,3 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
             console.print(named_lines(rows, "dim"))
     if not verbose:
         console.say("--verbose says what was measured, and why a check did not apply", "dim")
-
-
-def _grouped(report: Audit, notes: bool) -> dict[tuple[str, str, str, str], list[Finding]]:
-    """The findings by (severity, check, cause, fix). notes: whether notes are among them"""
-    groups = defaultdict(list)
-    for each in report.findings:
-        if notes or each.severity != "note":
-            groups[each.severity, each.check, each.cause, each.fix].append(each)
-    return groups

@@ -57,7 +57,7 @@ class Products:
         """
         if not isinstance(out, torch.Tensor):
             return None
-        factors = _factors(name, args, kwargs)
+        factors, given = _factors(name, args, kwargs), tensors_in((*args, *kwargs.values()))
         if name == "einsum" and (swapped := _summed(args, -1)) and swapped.source in self.trails:
             factors = swapped  # the values are written before the weights
         if factors is not None:
@@ -69,11 +69,11 @@ class Products:
                 trail.weights, trail.order = left, order
                 return trail, right, out if order is None else out.permute(order)
             if not isinstance(right, torch.nn.Parameter) and left.ndim > 1 and right.ndim > 1:
-                self.trails[out] = Trail(left, right.transpose(-2, -1), tensors_in((*args, *kwargs.values())), seconds)
-                added = args[: PRODUCTS.get(name, 0)]
-                self.trails[out].steps.append(Step(name, added, _numbers(kwargs), tuple(out.shape)))
+                # Of the keyword arguments only numbers, such as the factors of a product.
+                numbers = {word: part for word, part in kwargs.items() if not isinstance(part, torch.Tensor)}
+                step = Step(name, args[: PRODUCTS.get(name, 0)], numbers, tuple(out.shape))
+                self.trails[out] = Trail(left, right.transpose(-2, -1), given, seconds, steps=[step])
             return None
-        given = tensors_in((*args, *kwargs.values()))
         source = next((part for part in given if part in self.trails and _alike(part, out)), None)
         if source is None:
             return None
@@ -108,21 +108,14 @@ def _without(source: torch.Tensor, given: Any) -> Any:
     return type(given)(_without(source, part) for part in given) if type(given) in (tuple, list) else given
 
 
-def _numbers(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that are not tensors, such as the factors of a product."""
-    return {name: part for name, part in given.items() if not isinstance(part, torch.Tensor)}
-
-
 def tensors_in(values) -> list[torch.Tensor]:
     """The tensors among arguments, including those in tuples, lists and dicts."""
     found = []
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
-        elif isinstance(value, tuple | list):
-            found += tensors_in(value)
-        elif isinstance(value, dict):
-            found += tensors_in(value.values())
+        elif isinstance(value, tuple | list | dict):
+            found += tensors_in(value.values() if isinstance(value, dict) else value)
     return found
 
 
@@ -145,34 +138,34 @@ def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> Factors | None:
         return _summed(args)
     if name not in PRODUCTS:
         return None
-    found = tensors_in((*args[PRODUCTS[name] :], *(kwargs.get(word) for word in ("other", "mat2", "batch1", "batch2"))))
+    found = tensors_in((*args, *{**kwargs, "out": None}.values()))[-2:]  # baddbmm has the sum before its factors
     return Factors(found[0], found[0], found[1], None) if len(found) > 1 else None
 
 
 def _summed(args: tuple, step: int = 1) -> Factors | None:
     """The factors of an einsum that is a batch of matrix products, such as "bqhd,bkhd->bhqk", in their order, or for
-    step -1 exchanged; None otherwise.
+    step -1 exchanged; None otherwise. Axes of the left one alone before its rows, such as the heads of a group in
+    "bgrqd,bgkd->bgrqk", are batch axes along which the right one is repeated.
     """
     given = tensors_in(args[1:])[::step]
     if len(given) != 2 or not isinstance(args[0], str) or "." in args[0] or "->" not in args[0]:
         return None
     ins, _, out = args[0].replace(" ", "").partition("->")
     left, right = ins.split(",")[::step]
+    *repeated, rows = [axis for axis in out if axis in left and axis not in right] or [""]
+    right += "".join(repeated)
     inner = [axis for axis in left if axis in right and axis not in out]
-    rows = [axis for axis in left if axis not in right]
     columns = [axis for axis in right if axis not in left]
     if not len(inner) == len(rows) == len(columns) == 1:
         return None
     batch = [axis for axis in out if axis in left and axis in right]
-    a, b = [*batch, rows[0], inner[0]], [*batch, inner[0], columns[0]]
-    if sorted(a) != sorted(left) or sorted(b) != sorted(right):
-        return None
-    return Factors(
-        given[0],
-        given[0].permute([left.index(axis) for axis in a]),
-        given[1].permute([right.index(axis) for axis in b]),
-        [out.index(axis) for axis in (*batch, rows[0], columns[0])],
-    )
+    a, b = [*batch, rows, *inner], [*batch, *inner, *columns]
+    if sorted(a) != sorted(left) or sorted(b) != sorted(right) or (repeated and batch == repeated):
+        return None  # the last is a map of heads, as in talking heads
+    one = given[0].permute([left.index(axis) for axis in a])
+    other = given[1][(..., *[None] * len(repeated))].permute([right.index(axis) for axis in b])
+    order = [out.index(axis) for axis in (*batch, rows, *columns)]
+    return Factors(given[0], one, other.expand(*one.shape[:-2], -1, -1), order)
 
 
 def _alike(part: torch.Tensor, out: torch.Tensor) -> bool:

@@ -17,6 +17,7 @@ from ...common.errors import Refused
 from ...common.text.units import counted
 from ...lens import Call
 from ...lens.look import look
+from ..evidence import script
 from ..finding import Difference, Finding, NotApplicable, Passed, difference, found, passed
 from ..subject import Outputs, Raised, Subject, floats, modules_of, parameters_of, raising, seeded
 from .runs import batched
@@ -199,7 +200,9 @@ REBEAMSED = Cause(
 
 def cache(subject: Subject) -> Finding | Passed:
     """The last tokens of the sequence, decoded with a cache of the first, one by one and then several at once: every
-    output matches one forward pass. So do those of a batch, and after its entries were reordered.
+    output matches one forward pass. So do those of a batch, and after its entries were reordered. The first attention
+    call in which a step sees something else says why. Cannot see caches that no argument or attribute names (past,
+    cache, kv), and what happens beyond the sequence, such as a full cache.
     """
     if reason := _unsupported(subject):
         raise NotApplicable(reason)
@@ -272,6 +275,24 @@ def _finding(decoder: Decoder, between: Difference) -> Finding | None:
         *cause,
         row=first,
         numbers=between.numbers(start=decoder.start),
+        evidence=_shown(decoder, between.output),
+    )
+
+
+def _shown(decoder: Decoder, output: str) -> str:
+    """A script that decodes; "" for a model that keeps its cache, or takes where a step begins."""
+    if decoder.name is None or decoder.place is not None:
+        return ""
+    return script(
+        replace(decoder.subject, ordered=()),
+        output,
+        "past = None",
+        f"for first, end in {[*pairwise([0, *decoder.cuts])]}:",
+        f"    step = {{name: part[:, first:end] if name in {sorted(decoder.subject.of_sequence)} else part "
+        "for name, part in inputs.items()}",
+        f"    result = model(**step, {decoder.name}=past, **{dict(decoder.constant)})",
+        f"    past = result[{decoder.name!r}] if hasattr(result, 'keys') else result[1]",
+        "    print(end, (read(result) - run(inputs)[:, first:end]).abs().max())  # 0, or rounding, in every step",
     )
 
 
@@ -306,6 +327,9 @@ def _in_batches(decoder: Decoder) -> Iterator[tuple[str, Difference, Cause]]:
 def position_offset(subject: Subject) -> Finding | Passed:
     """`generate`, on the prompt alone and after left padding: the logits of every step match one forward pass over the
     text without padding.
+
+    Finds positions that count padding, and masks that are lost while decoding. Cannot see other ways of decoding than
+    greedy search, nor models outside of transformers.
     """
     if reason := _unsupported(subject) or _cannot_generate(subject):
         raise NotApplicable(reason)

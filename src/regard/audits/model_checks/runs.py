@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..evidence import script, written
 from ..finding import (
     Difference,
     Finding,
@@ -27,7 +28,10 @@ NORMS = ("BatchNorm", "SyncBatchNorm")
 
 
 def training(subject: Subject) -> Finding | Passed:
-    """No module was in training mode before the audit switched the model to evaluation mode."""
+    """No module was in training mode before the audit switched the model to evaluation mode.
+
+    Cannot see dropout that ignores the mode: `determinism` does.
+    """
     modes = subject.training
     if not modes:
         return Passed("training-mode", "no module is in training mode")
@@ -44,7 +48,10 @@ def training(subject: Subject) -> Finding | Passed:
 
 
 def determinism(subject: Subject) -> Finding | Passed:
-    """Two runs with the same inputs and different random seeds differ by no more than rounding."""
+    """Two runs with the same inputs and different random seeds differ by no more than rounding.
+
+    Finds dropout without `training=`, noise, random keys. Cannot see random numbers with a seed of the model's own.
+    """
     between = difference(subject, subject.run(subject.inputs, seed=1), subject.run(subject.inputs, seed=2))
     if not between.significant:
         return passed("determinism", "two runs with the same inputs", [between])
@@ -61,7 +68,10 @@ def determinism(subject: Subject) -> Finding | Passed:
 
 
 def finite(subject: Subject) -> Finding | Passed:
-    """Every output is finite; otherwise the first function that returns NaN or infinity is reported, with its layer."""
+    """Every output is finite; otherwise the first function that returns NaN or infinity is reported, with its layer.
+
+    Cannot see other inputs, and inside a function that is not one of torch.
+    """
     import torch
 
     from ...observe.tracing import trace
@@ -86,7 +96,12 @@ def finite(subject: Subject) -> Finding | Passed:
 
 
 def batch_dependence(subject: Subject) -> Finding | Passed:
-    """The outputs of an entry are the same alone, in a batch with two others, and with two different others."""
+    """The outputs of an entry are the same alone, in a batch with two others, and with two different others, with
+    padding in these if a padding mask is given.
+
+    Finds batch statistics, mixed axes, routing with limited capacity, masks of another entry. Cannot see mistakes that
+    need more than three entries or other lengths.
+    """
     if not all(part.ndim and part.shape[0] == 1 for part in subject.inputs.values()):
         raise NotApplicable("not every input has a batch axis of size 1")
     if not subject.can_change(subject.sequence):
@@ -128,6 +143,13 @@ def batch_dependence(subject: Subject) -> Finding | Passed:
         cause,
         fix,
         numbers=worst.numbers(ways=list(leaks)),
+        confidence="possible",
+        evidence=script(
+            subject,
+            worst.output,
+            "batch = {name: torch.cat([part, part.roll(1, -1)]) for name, part in inputs.items()}",
+            "print((run(batch)[:1] - run(inputs)).abs().max())  # 0, or rounding, where entries do not mix",
+        ),
     )
 
 
@@ -155,7 +177,8 @@ def future_leak(subject: Subject) -> Finding | Passed:
     """For several positions t, all tokens from t on are replaced; every output before t must stay the same.
 
     This is repeated without a mask, with padding after the tokens, and during cache prefill, because models build a
-    different mask in each case.
+    different mask in each case. Finds causal masks that are missing, inverted, off by one or missing in one of the
+    cases, and views that mix positions. Cannot see masks that hide too much, nor models that nothing declares causal.
     """
     if subject.sequence is None or subject.length < 2:
         raise NotApplicable("no input is a sequence of at least two positions")
@@ -184,6 +207,14 @@ def future_leak(subject: Subject) -> Finding | Passed:
     reach = max(t - min(each.rows) for probes in leaks.values() for t, each in probes)
     leaking = [way for way in leaks if leaks[way]]
     cause, fix = _reason(subject, leaking, [way for way in ways if way not in leaking], reach)
+    name, sequence = subject.sequence, subject.inputs[subject.sequence]
+    shown = script(
+        replace(subject, inputs=ways[way]),
+        worst.output,
+        f"other = {written(subject.redrawn(sequence[:, t:]))}",
+        f"changed = {{**inputs, {name!r}: torch.cat([inputs[{name!r}][:, :{t}], other], 1)}}",
+        f"print((run(changed) - run(inputs))[:, :{t}].abs().max())  # 0 where no token depends on later ones",
+    )
     return found(
         "future-leak",
         "fault",
@@ -194,6 +225,7 @@ def future_leak(subject: Subject) -> Finding | Passed:
         cause,
         fix,
         row=max(worst.rows),
+        evidence=shown if way in subject.unmasked else "",
         numbers=worst.numbers(changed_from=t, reach=reach, ways=leaking),
     )
 
@@ -264,7 +296,8 @@ def padding_leak(subject: Subject) -> Finding | Passed:
     A causal mask already hides padding after the tokens. Padding before them is tried with the position_ids that
     `generate` passes, and without. If the model takes no position_ids and padding before the tokens moves its outputs,
     that is a warning for a causal model, because texts of several lengths are generated so. A model that returns one
-    output for all tokens may support padding on one side only.
+    output for all tokens may support padding on one side only. Cannot see what happens at padded positions: what a
+    model returns there is undefined. Of a mask that is not given and not named as usual nothing is known.
     """
     if subject.mask is None:
         raise NotApplicable("no input is known to be a padding mask; if the model takes one, pass it")
@@ -336,6 +369,16 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
         ends = f"; with {', '.join(leaks)} it changes, which is right if it is taken from the position at that end"
         return passed("padding-leak", ", ".join(shown), shown.values(), ends if leaks else "")
     content = [each for way, each in leaks.items() if way.startswith("the content")]
+    hidden, other = f"inputs[{mask.of!r}]", subject.redrawn(subject.inputs[mask.of][:, :2])
+    evidence = script(
+        subject,
+        largest(content or leaks.values()).output,
+        f"mask = torch.full({hidden}.shape[:2], {mask.real!r}, dtype={subject.with_masks()[mask.name].dtype})",
+        f"mask[:, :2] = {mask.padding!r}",
+        f"other = torch.cat([{written(other)}, {hidden}[:, 2:]], 1)",
+        f"one, two = ({{**inputs, {mask.name!r}: mask, {mask.of!r}: each}} for each in ({hidden}, other))",
+        f"print((run(two) - run(one)){'[:, 2:]' * (same and not for_all)}.abs().max())  # 0 where padding is ignored",
+    )
     worst = largest(content or leaks.values())
     near = same and not for_all and len(worst.rows) < subject.length // 2
     if broken:
@@ -372,6 +415,7 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
         fix,
         row=None if for_all else worst.row,
         numbers=worst.numbers(ways=list(leaks)),
+        evidence=evidence if content else "",
     )
 
 

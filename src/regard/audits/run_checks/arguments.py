@@ -1,4 +1,4 @@
-"""The checks scale, mask, alignment, groups, softcap, sinks and bias: arguments of calls and what layers declare."""
+"""The checks of one argument of calls, such as scale and mask, against what layers declare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...common.module_settings import path_pattern, setting, settings_of
+from ...common.module_settings import path_pattern, setting
 from ...common.text.units import counted
 from ...language.added_masks import hides
 from ...language.expr import Var, walk
@@ -23,46 +23,43 @@ from .audited_run import AuditedCall, built_scale, matches, over_heads, roundoff
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")  # of queries
-BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings
 TWICE = "the scale is applied twice, such as 1/D instead of 1/√D"
 SEVERAL = 6  # keys, with fewer of which any bias is a straight line
 SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 
-def groups(audited: AuditedCall) -> Finding | bool:
-    """Grouped-query attention: keys and values repeated before the call are interleaved, or tiled by mistake."""
-    call, G, H = audited.call, audited.declared.groups, audited.call.shape[0]
-    if G is None or not 1 < G < H or H % G or call.k is None or call.groups != H:
-        return False
-    if getattr(audited.layer, "num_key_value_groups", 0 if audited.of.module is None else H // G) != H // G:
-        return False  # heads may be repeated for another reason, such as one for each expert
-    at, order = np.arange(H), {}
-    for name, part in (("keys", call.k), ("values", call.v)):
-        if part is not None and len(part) == H:
-            tiled, interleaved = _repeats(part, at % G), _repeats(part, at // (H // G) * (H // G))
-            order[name] = "interleaved" if interleaved else "tiled" if tiled else "neither"
-    wrong = [name for name, each in order.items() if each == "tiled"]
-    if not wrong:
-        return "interleaved" in order.values()
-    which = " and ".join(wrong)
-    return audited.finding(
-        "groups",
-        "fault",
-        f"the {which} of heads h and h + {G} are bit-identical, those of heads 0 and 1 are not; "
-        f"the layer declares {G} key/value heads for {H} query heads",
-        f"{which} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)",
-        f"use repeat_interleave for {which}: query head h uses key/value head h // (H / G)",
-        numbers={"groups": G, "heads": H, "arrays": wrong},
-    )
+def groups(_: AuditedCall) -> bool:
+    """Grouped-query heads: outputs with keys and values that are tiled instead of interleaved, or those of head 0
+    alone.
+
+    Cannot see keys that a model repeats before the call, so that no heads share them: those are seen by `projections`,
+    which needs the model itself.
+    """
+    return False  # no layer declares an order
 
 
-def _repeats(part, heads: np.ndarray) -> bool:
-    """Whether every head is bit-identical to the head with the given number."""
-    return all(np.array_equal(part[head], part[other]) for head, other in enumerate(heads) if head != other)
+def heads(_: AuditedCall) -> bool:
+    """Outputs with those of another order of heads: of the next head, or of the first head's keys for all.
+
+    Cannot see heads that are in another order in the output alone: `output` reports those, and `projections` heads that
+    are split or merged wrongly around the call.
+    """
+    return False  # no layer declares an order
+
+
+def softmax(_: AuditedCall) -> bool:
+    """Outputs with those of a softmax over another axis than the keys, or over numbers of another precision.
+
+    Cannot see the axis where the weights were recorded instead of q and k: `weights` does.
+    """
+    return False  # no layer declares an axis
 
 
 def softcap(audited: AuditedCall) -> Finding | bool:
-    """A declared softcap that is not applied to the scores."""
+    """A declared softcap that is not applied to the scores, and outputs with a softcap that is applied wrongly.
+
+    Cannot see a softcap that nothing declares.
+    """
     call, cap = audited.call, audited.declared.softcap
     if cap is None or call.given is not None or (call.score is not None and not has_softcap(call.score)):
         return False
@@ -78,7 +75,10 @@ def softcap(audited: AuditedCall) -> Finding | bool:
 
 
 def sinks(audited: AuditedCall) -> Finding | bool:
-    """Declared attention sinks that are not in the softmax."""
+    """Declared attention sinks that are not in the softmax, and outputs with sinks that are used wrongly.
+
+    Cannot see sinks that no layer declares, nor sinks with numbers that are wrong everywhere.
+    """
     call, known = audited.call, audited.declared.sinks
     if known is None or isinstance(known, bool) or np.size(known) != call.shape[0] or call.given is not None:
         return False
@@ -95,7 +95,10 @@ def sinks(audited: AuditedCall) -> Finding | bool:
 
 def bias(audited: AuditedCall) -> Finding | bool:
     """A position bias that is added to the scores of all other layers of the same type, but not of this one; and slopes
-    of ALiBi that are not those of their heads.
+    of ALiBi: their sign, one for all heads, or those of other heads.
+
+    Cannot see learned biases with wrong numbers, nor a bias that is wrong in every layer; `positions` sees tables that
+    nothing reads.
     """
     call = audited.call
     if (slopes := _slopes(call)) is not None:
@@ -145,24 +148,23 @@ def _slopes(call: Call) -> np.ndarray | None:
 
 
 def _judged_slopes(audited: AuditedCall, slopes: np.ndarray) -> Finding | bool:
-    """Slopes that favor far keys, are the same for all heads, or are not those of the architecture."""
+    """Slopes that favor far keys, are one for all heads, or are those of ALiBi in another order."""
     usual = alibi_slopes(len(slopes))
-    known = setting(setting(audited.layer, "config") or audited.layer, "model_type") in ("bloom", "mpt")
-    severity = "fault"
+    severity, fix = "warning", "use regard.alibi_slopes(H), in this order"
     if (slopes < 0).any():
         cause, fix = "the slopes have the wrong sign: scores grow with the distance", "subtract slope · (query − key)"
-    elif len(slopes) > 1 and np.ptp(slopes) <= CLOSE * slopes.max():
-        severity, cause = "warning", "the slopes of all heads are the same"
-        fix = "give each head its own: regard.alibi_slopes(H)"
-    elif known and not np.allclose(slopes, usual, rtol=CLOSE):
-        alike = np.allclose(np.sort(slopes), np.sort(usual), rtol=CLOSE)
-        cause = "the slopes are those of other heads" if alike else "the slopes are not those of the architecture"
-        fix = "use regard.alibi_slopes(H), in this order"
+        severity = "fault"
+    elif np.allclose(slopes, usual, rtol=CLOSE) or len(slopes) == 1:
+        return True
+    elif np.ptp(slopes) <= CLOSE * slopes.max():
+        cause = "the slopes of all heads are the same"
+    elif np.allclose(np.sort(slopes), np.sort(usual), rtol=CLOSE):
+        cause = "the slopes are those of other heads"
     else:
         return True
     shown, right = (", ".join(f"{slope:.4g}" for slope in part[:4]) for part in (slopes, usual))
     measured = f"each key adds more than the one before it by {shown}, by head; ALiBi has {right} (threshold: {CLOSE})"
-    return audited.finding("bias", severity, measured, cause, fix, numbers={"slopes": slopes.tolist()})
+    return audited.finding("bias", severity, measured, cause, fix)
 
 
 def _carries_scores(calls: Sequence[Call]) -> bool:
@@ -198,41 +200,43 @@ def _missing(audited: AuditedCall, right: Call, *, name: str, what: str, fix: st
 
 
 def scale(audited: AuditedCall) -> Finding | bool:
-    """The effective scale of q·k, against the declared one and against common mistakes."""
+    """The effective scale of q·k, against the declared one, 1/√D, the other layers of the same type, and common
+    mistakes.
+
+    Whether q and k were scaled before the call is measured by their lengths, which are those of the layer's products
+    times one factor, with or without rotary positions. Cannot see that factor where q and k are normalized or computed
+    in another way: an unusual scale is a note then. In a layer with a configuration, a scale of 1 or 1/D is believed if
+    nothing contradicts it.
+    """
     call = audited.call
     if call.q is None or "unread" in call.notes:
         return False
-    before = audited.scaled_before
-    plain = before is not None and math.isclose(before, 1, rel_tol=ROUGH)
-    effective = call.scale if plain or before is None else call.scale * before
+    before, usual = audited.scaled_before, call.q.shape[2] ** -0.5
+    plain = before is None or math.isclose(before, 1, rel_tol=ROUGH)
+    effective = call.scale if plain else call.scale * (before or 1)
+    near = CLOSE if plain else ROUGH
     known = _declared_factor(audited, effective)
     built, who = built_scale(audited.layer), "the layer declares"
+    if built is not None and math.isclose(effective, built, rel_tol=near):
+        return True
     if built is not None and known is not None and not math.isclose(known, built, rel_tol=CLOSE):
         known, who = built, "its class computes"  # the number was changed after the layer was built
-    if known is None:
+    if known is None or math.isclose(effective, known, rel_tol=near):
         return _unusual(audited, effective)
-    if math.isclose(call.scale, known, rel_tol=CLOSE):
-        if plain or before is None:
-            return _unusual(audited, call.scale)
-        if not math.isclose(before, known, rel_tol=ROUGH):
-            return True
-    elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
-        # q was scaled before the call, or may have been
-        usual = call.q.shape[2] ** -0.5
-        right = before is not None and any(math.isclose(effective, each, rel_tol=ROUGH) for each in (known, usual))
-        q = audited.sources and audited.sources.q
-        # Rotary positions may have a factor of their own, as in YaRN.
-        if right or before is None or q is None or (q.turned and audited.configured):
-            return right
+    if before is None and math.isclose(call.scale, 1, rel_tol=CLOSE):
+        return False  # q may have been scaled before the call
+    elsewhere = math.isclose(call.scale, known, rel_tol=CLOSE) and not math.isclose(before or 1, known, rel_tol=ROUGH)
+    if not plain and (elsewhere or math.isclose(effective, usual, rel_tol=ROUGH)):
+        return True
     return audited.finding(
         "scale",
         "fault",
         f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
         f"{_root(known, call.q.shape[2])}: {effective / known:.4g} times as large (threshold: a relative difference of "
         f"{CLOSE:g})",
-        _cause(effective, known, 0.05) or "the scale argument of the call is not the scale of the layer",
+        _cause(call, effective, known, 0.05) or "the scale argument of the call is not the scale of the layer",
         f"multiply q·k by {known:.6g}, once",
-        numbers={"scale": effective, "declared": known, "factor": effective / known},
+        numbers={"scale": effective, "factor": effective / known},
     )
 
 
@@ -277,15 +281,13 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     ]
     with_usual = sum(math.isclose(other, usual, rel_tol=CLOSE) for other in others)
     alone = effective == call.scale and with_usual * 2 >= len(others) > 1
-    cause = _cause(effective, usual, near)
+    cause = _cause(call, effective, usual, near)
     if cause in ("the scale is missing", TWICE) and audited.configured:
         cause = None
     if (
         D < SMALL
         or math.isclose(effective, usual, rel_tol=near)
         or not (cause or alone)
-        or _is_configured(layer, effective)
-        or _by_layer(layer, effective, usual)
         or any(setting(layer, name) is not None for name in NORMS)
         or (_normalized(call.q) and _normalized(call.k))
     ):
@@ -304,32 +306,13 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
         + f" (threshold: a relative difference of {near:g})",
         cause or "the scale of this layer was changed, but not that of the others",
         f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
-        numbers={"scale": effective, "usual": usual, "factor": effective / usual},
+        numbers={"scale": effective, "factor": effective / usual},
     )
 
 
 def _is_biased(call: Call) -> bool:
     """Whether scores are more than scale · q·k, as in T5, whose biases go with a scale of 1."""
     return call.score is not None and not (call.score.scored and not call.score.children)
-
-
-def _is_configured(layer, effective: float) -> bool:
-    """Whether the scale is a scale or multiplier of the configuration of the layer, or 1 over its square root."""
-    known = [
-        float(value)
-        for name, value in settings_of(setting(layer, "config")).items()
-        if isinstance(value, int | float) and value > 0 and any(word in name for word in ("scal", "multiplier", "mup"))
-    ]
-    return any(math.isclose(effective, number, rel_tol=CLOSE) for value in known for number in (value, value**-0.5))
-
-
-def _by_layer(layer, effective: float, usual: float) -> bool:
-    """Whether the layer or its configuration requests a scale divided by the number of the layer, counted from 1."""
-    at = setting(layer, "layer_idx")
-    owners = (layer, setting(layer, "config"))
-    asks = any(setting(owner, name) is True for owner in owners for name in BY_LAYER)
-    scaled = setting(layer, "scale_attn_weights") is not False
-    return asks and isinstance(at, int) and math.isclose(effective, (usual if scaled else 1) / (at + 1), rel_tol=CLOSE)
 
 
 def _normalized(vectors: np.ndarray) -> bool:
@@ -342,31 +325,53 @@ def _root(value: float, D: int) -> str:
     return f" = 1/√{D}" if math.isclose(value, D**-0.5, rel_tol=CLOSE) else ""
 
 
-def _cause(effective: float, right: float, near: float) -> str | None:
+def _cause(call: Call, effective: float, right: float, near: float) -> str | None:
     """The usual mistake that makes this scale of the right one."""
+    depth = right**-2
+    widths = {
+        "the width of all heads": call.shape[0] * depth,
+        "the width of all keys": call.groups * depth,
+    }
     known = {
+        (depth / wide) ** 0.5: f"the scale is that of {name} ({wide:.0f})"
+        for name, wide in widths.items()
+        if wide != depth
+    } | {
         1 / right: "the scale is missing",
         right: TWICE,
         2.0: "the scale is doubled",
         0.5: "the scale is halved",
         right**-2: "the scale is inverted",
+        math.log(2): "the scale is that of powers of e, but the softmax is one of powers of 2",
     }
-    return next(
-        (words for factor, words in known.items() if math.isclose(effective / right, factor, rel_tol=near)), None
-    )
+    nearest = min(known, key=lambda factor: round(abs(math.log(effective / right / factor)), 6))
+    return known[nearest] if math.isclose(effective, right * nearest, rel_tol=near) else None
 
 
 CELLS = 1 << 22  # of a mask that is read
-NEAR = 1e-3  # tolerance within which an added score counts as 0 or 1
 
 
 def mask(audited: AuditedCall) -> Finding | bool:
-    """Which keys the heads attend to, against the causality and the window that the layer declares."""
+    """Which keys the heads attend to, head by head, against the causality and the window that the layer declares.
+
+    Numbers added to scores count as a mask if they leave a key no weight (−10⁴ and less, down to −10³⁰). Cannot see a
+    window that the text does not exceed, nor a mask of a layer of which nothing says that it is causal; other masks
+    than known mistakes are a note, because prefixes, images and packed documents may have them.
+    """
     call, known = audited.call, audited.declared
     _, Q, K = call.shape
-    added = _added_booleans(audited)
-    if added is not None or not known.causal or 0 in (Q, K) or over_heads(call):
-        return False if added is None else added
+    if call.given is None and call.mask is None and call.score is not None:
+        rows = rows_to_read(call)
+        if {*np.unique(np.round(call.scores(rows) - call.logits(rows), 3))} == {0, 1}:
+            return audited.finding(
+                "mask",
+                "fault",
+                "the number added to the score is 0 or 1 (within 0.0005) for each pair, and no key is masked",
+                "a boolean mask is added to the scores",
+                "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
+            )
+    if not known.causal or 0 in (Q, K) or over_heads(call):
+        return False
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
     apart = by_head or call.given is not None
     heads = range(call.shape[0] if apart else 1)
@@ -436,7 +441,6 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
             "unless later keys are intended, restrict each row to key ≤ query",
             heads=heads,
             row=row,
-            numbers={"pairs": int(future.sum()), "of": int(future.size)},
         )
     words, cause = match
     off = visible != (right & used)
@@ -450,33 +454,14 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
         "restrict each row to key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
         heads=heads,
         row=row,
-        numbers={"pairs": int(off.sum()), "of": int(off.size)},
-    )
-
-
-def _added_booleans(audited: AuditedCall) -> Finding | None:
-    """A boolean mask that is added to the scores."""
-    call = audited.call
-    if call.given is not None or call.mask is not None or call.score is None or has_softcap(call.score):
-        return None
-    rows = rows_to_read(call)
-    added = call.scores(rows) - call.logits(rows)
-    near = np.round(added)
-    if not ((np.abs(added - near) < NEAR) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
-        return None
-    return audited.finding(
-        "mask",
-        "fault",
-        f"the number added to the score is 0 or 1 (within {NEAR:g}) for each of {added.size} (row, key) pairs, "
-        "and no key is masked",
-        "a boolean mask is added to the scores",
-        "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
-        numbers={"share": float(near.mean())},
     )
 
 
 def alignment(audited: AuditedCall) -> Finding | bool:
-    """Fewer rows than keys, and a causal mask aligned top left although the rows are the last positions."""
+    """Fewer rows than keys, and a causal mask aligned top left although the rows are the last positions.
+
+    Cannot see masks that are not causal, nor, outside of a cache, which positions the rows have.
+    """
     call = audited.call
     _, Q, K = call.shape
     if call.k is None or not 0 < Q < K or Q * K > CELLS or audited.declared.causal is False:
@@ -491,5 +476,4 @@ def alignment(audited: AuditedCall) -> Finding | bool:
         "which are not empty (threshold: 0)",
         "the causal mask (is_causal, or tril) is aligned top left, but the rows are the last positions",
         f"row 0 has position {K - Q}: shift the diagonal by that",
-        numbers={"rows": Q, "keys": K},
     )

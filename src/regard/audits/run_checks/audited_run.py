@@ -5,7 +5,7 @@ as the laws see it: its output next to the expected one, and which known mistake
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import read_array
+from ...common.errors import Refused
 from ...common.module_settings import LayerSettings, layer_settings, setting
 from ...common.text.units import counted
 from ...laws.arguments import Arguments
@@ -34,8 +35,13 @@ class AuditedRun:
     weights that no output depends on.
     """
 
-    def __init__(self, run: Run, module: Any = None, sources: Any = None, unread: Sequence[Any] = ()):
-        self.run, self.module, self.sources, self.unread = run, module, sources, unread
+    def __init__(self, run: Run, subject: Any = None):
+        self.run, self.subject = run, subject
+        self.sources: Any = None
+        self.module: Any = None
+        self.unread: list[Any] = []
+        if hasattr(getattr(subject, "model", None), "named_modules"):  # functions declare nothing
+            self.module = subject.model
         self.calls = [AuditedCall(self, number, call) for number, call in enumerate(run.calls)]
 
 
@@ -72,11 +78,17 @@ class AuditedCall:
         """The scale applied to q·k before the call: how many times as long q and k are as the products that the model
         computed before; None where it is unknown.
         """
-        found = self.call.notes.get("scaled_before")
-        known = self.sources is not None and self.sources.q is not None and self.sources.k is not None
-        if known and self.call.score is None:  # else a factor may come after what is added to q·k
-            return self.sources.q.factor * self.sources.k.factor
-        return float(found) if isinstance(found, float) else None
+        found, config, sources = self.call.notes.get("scaled_before"), setting(self.layer, "config"), self.sources
+        if sources and sources.q and sources.k and self.call.score is None:  # else a factor may come after the sum
+            found = sources.q.factor * sources.k.factor
+        if not isinstance(found, float) or not (sources and sources.q and sources.q.turned and config):
+            return found
+        from ...torch.positions.rotary import read_config
+
+        try:  # rotary positions may make them longer, as in YaRN
+            return found / getattr(read_config(config)["scaling"], "magnitude", 1.0) ** 2
+        except (Refused, AttributeError):  # per type of layer, of another architecture, or not in the configuration
+            return None
 
     @cached_property
     def declared(self) -> LayerSettings:
@@ -118,7 +130,7 @@ class AuditedCall:
         *,
         heads: Sequence[int] = (),
         row: int | None = None,
-        numbers: Mapping[str, Any] | None = None,
+        **known: Any,
     ) -> Finding:
         """A finding about the call, or about some of its heads and the first row where it shows.
 
@@ -129,8 +141,7 @@ class AuditedCall:
             words.append(f"head{'s' if len(heads) > 1 else ''} {listed(heads)}")
         where = ", ".join([*words, *([] if row is None else [f"row {row}"])])
         head = heads[0] if len(heads) == 1 else None
-        more = {"call": self.number, "head": head, "row": row, "numbers": numbers or {}}
-        return found(check, severity, where, measured, cause, fix, **more)
+        return found(check, severity, where, measured, cause, fix, call=self.number, head=head, row=row, **known)
 
 
 def concluded(check: str, answers: Iterable[Finding | bool], measured: str, reason: str) -> Iterator[Result]:
@@ -147,7 +158,8 @@ def concluded(check: str, answers: Iterable[Finding | bool], measured: str, reas
 def built_scale(layer) -> float | None:
     """The scale that a layer of transformers has when its class builds it from its configuration; None if unknown."""
     given = {name: setting(layer, name) for name in ("config", "layer_idx") if setting(layer, name) is not None}
-    needed = inspect.signature(type(layer)).parameters.values() if "config" in given else ()
+    named = inspect.signature(type(layer)).parameters.values() if "config" in given else ()
+    needed = [each for each in named if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     others = [each.default for each in needed if each.name not in given]
     if not needed or any(part is inspect.Parameter.empty or type(part) is int for part in others):  # a size
         return None
@@ -342,15 +354,13 @@ def _units(call: Call) -> Units:
 @dataclass(frozen=True, eq=False)
 class Cause:
     """Why an output is wrong. checks: names of the checks that report it · description: completes "the output is that
-    of attention with …" · arguments: those that produce the output · left: the largest difference that remains
+    of attention with …"
     """
 
     checks: tuple[str, ...]
     description: str
     cause: str
     fix: str
-    arguments: Arguments
-    left: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -395,35 +405,29 @@ def diagnose(call: Call) -> Diagnosis:
     every, (ratio, error) = compared
     wrong = ratio > REPORTED
     worst = int(np.nanargmax(np.where(np.isnan(ratio), -1, ratio)))
-    result = Diagnosis(
-        "matches",
-        error=float(np.nanmax(error)),
-        noise=float(error.flat[worst] / max(ratio.flat[worst], 1e-300)),
-        rows=len(every.rows),
-    )
+    known: dict[str, Any] = {
+        "noise": float(error.flat[worst] / max(ratio.flat[worst], 1e-300)),
+        "rows": len(every.rows),
+    }
     if not wrong.any():
-        return replace(result, status="unknown") if (ratio > MARGIN).any() else result
+        return Diagnosis("unknown" if (ratio > MARGIN).any() else "matches", float(np.nanmax(error)), **known)
     at = np.flatnonzero(wrong.any(1))
-    result = replace(
-        result,
-        status="unexplained",
-        error=float(error.flat[worst]),
+    cause = _explain(call, every._replace(heads=at))
+    return Diagnosis(
+        "unexplained" if cause is None else "explained",
+        float(error.flat[worst]),
         heads=tuple(at.tolist()),
         row=int(every.rows[np.argwhere(wrong)[:, 1].min()]),
+        cause=cause,
+        **known,
     )
-    cause = _explain(call, every._replace(heads=at))
-    return result if cause is None else replace(result, status="explained", cause=cause)
 
 
 def _explain(call: Call, wrong: Part) -> Cause | None:
-    """What explains the heads that are wrong: permuted heads, or known mistakes."""
-    permuted = _permuted(call, wrong)
-    if permuted is not None:
-        return permuted
+    """The known mistakes that explain the heads that are wrong."""
     seen = ObservedCall(call, wrong)
     mistakes = explain([seen], catalog=SEEN)[0].mistakes
-    arguments = seen.mistaken(mistakes)
-    if arguments is None:
+    if seen.mistaken(mistakes) is None:
         return None
     descriptions, at = [], seen.arguments
     for mistake in mistakes:
@@ -434,42 +438,4 @@ def _explain(call: Call, wrong: Part) -> Cause | None:
         description=" and ".join(descriptions),
         cause="; ".join(mistake.cause for mistake in mistakes),
         fix="; ".join(mistake.fix for mistake in mistakes),
-        arguments=arguments,
-        left=float(np.nanmax(seen.difference(arguments, wrong).error)),
-    )
-
-
-def _permuted(call: Call, wrong: Part) -> Cause | None:
-    """Outputs of other heads, or outputs with the head axis and the row axis swapped."""
-    assert call.out is not None
-    (H, Q, _), arguments = call.shape, arguments_of(call)
-    every = Part(np.arange(H), wrong.rows)
-    right = expected(call, arguments, every)
-    sources, left = [], 0.0
-    for head in wrong.heads:
-        ratio, error = difference(replace(call, out=np.broadcast_to(call.out[head], call.out.shape)), every, right)
-        source = next((int(h) for h in every.heads if h != head and within(ratio[h])), None)
-        if source is None:
-            break
-        sources.append(source)
-        left = max(left, float(np.nanmax(error[source])))
-    else:
-        shown = ", ".join(f"{source} in place of {head}" for head, source in list(zip(wrong.heads, sources))[:8])
-        cause = "heads are split and merged in different orders"
-        fix = "split and merge the heads with the same view and transpose"
-        return Cause(("heads",), f"other heads ({shown})", cause, fix, arguments, left)
-    if len(wrong.rows) < Q or 1 in (H, Q):
-        return None
-    out, noise = (part.swapaxes(0, 1).reshape(part.shape) for part in (right.out, right.noise))
-    swapped = right._replace(out=out, noise=noise)
-    ratio, error = difference(call, every, swapped)
-    if not within(ratio):
-        return None
-    return Cause(
-        ("heads",),
-        "the head axis and the row axis swapped",
-        "reshape is used where a transpose is needed",
-        "call transpose(1, 2) before reshape",
-        arguments,
-        float(np.nanmax(error)),
     )

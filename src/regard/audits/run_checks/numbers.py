@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,10 @@ Nonfinite = tuple[int, tuple[int, ...]]  # how many values are NaN or infinite, 
 
 
 def numbers(run: AuditedRun) -> Iterator[Result]:
-    """The first NaN or infinity, in the order of computation; later calls with some are only counted."""
+    """The first NaN or infinity, in the order of computation; later calls with some are only counted.
+
+    Cannot see numbers outside of attention calls, nor in fully masked rows: `finite` and `empty-rows` read those.
+    """
     affected = [(audited, first) for audited in run.calls if (first := _first(audited.call))]
     if not affected:
         yield Passed("numbers", f"{counted(len(run.calls), 'call')}: every recorded value is finite")
@@ -85,13 +88,8 @@ def _nonfinite(array, attended=None) -> Nonfinite | None:
 
 
 def _cause(call: Call, names: list[str]) -> tuple[str, str]:
-    name, largest = names[0], _largest(call)
+    name = names[0]
     before = "x, which was not recorded, or" if call.x is None else "x is finite where it was recorded:"
-    if name == "out" and roundoff(call) == HALF and largest > LARGEST:
-        return (
-            f"q, k and v are finite, but q·k reaches {largest:.3g} before the scale, beyond float16's {LARGEST:.0f}",
-            "scale q before the product q·k, or run the attention in bfloat16 or float32",
-        )
     return {
         "x": ("an earlier layer", "find the first operation with regard.torch.trace, which names it"),
         "scores": (
@@ -127,7 +125,10 @@ def _largest(call: Call) -> float:
 
 
 def overflow(run: AuditedRun) -> Iterator[Result]:
-    """q·k beyond the range of float16, and scores so large that 16-bit numbers cannot resolve their differences."""
+    """q·k beyond the range of float16, and scores so large that 16-bit numbers cannot resolve their differences.
+
+    Cannot see other inputs than the recorded one, whose q·k may be larger, nor models in 32 bits that will run in 16.
+    """
     short = [audited for audited in run.calls if roundoff(audited.call) >= HALF and audited.call.q is not None]
     largest = [_largest(audited.call) for audited in short]
     answers = (answer for audited, top in zip(short, largest) for answer in _overflows(audited, top))
@@ -175,7 +176,10 @@ def _coarse(call: Call, u: float) -> float:
 
 
 def empty_rows(audited: AuditedCall) -> Iterator[Finding | bool]:
-    """Fully masked rows, and their output, which depends on the implementation: 0, the mean of all values, or NaN."""
+    """Fully masked rows, and their output, which depends on the implementation: 0, the mean of all values, or NaN.
+
+    Cannot see whether such rows are padding, or read by something.
+    """
     call = audited.call
     if "attended" not in call.rows:
         return
@@ -206,15 +210,10 @@ def _convention(call: Call, empty: np.ndarray) -> str:
     if call.out is None:
         return "not recorded"
     out = np.asarray(call.out, np.float64)[empty]
-    if np.isnan(out).any():
-        return "NaN"
-    if not out.any():
-        return "0"
-    if call.v is None:
-        return "neither 0 nor NaN"
-    heads = np.argwhere(empty)[:, 0]
+    if call.v is None or not out.any() or np.isnan(out).any():
+        return "NaN" if np.isnan(out).any() else "neither 0 nor NaN" if out.any() else "0"
     v = np.asarray(call.v, np.float64)
-    mean = v.mean(1)[heads // (call.shape[0] // len(v))]
+    mean = v.mean(1)[np.argwhere(empty)[:, 0] // (call.shape[0] // len(v))]
     near = np.abs(out - mean) <= 64 * roundoff(call) * (np.abs(v).max(initial=0) + np.abs(mean))
     return "the mean of all values" if near.all() else "neither 0, NaN nor the mean of all values"
 
@@ -235,7 +234,6 @@ class HeadPattern(NamedTuple):
     measured: str
     cause: str
     fix: str
-    numbers: dict[str, Any]
 
 
 def notes(check: str, run: AuditedRun) -> Iterator[Result]:
@@ -251,7 +249,7 @@ def notes(check: str, run: AuditedRun) -> Iterator[Result]:
             match.cause,
             match.fix,
             heads=match.heads,
-            numbers={"heads": match.heads, **match.numbers},
+            numbers={"heads": match.heads},
         )
         for audited, match in matches
     )
@@ -274,6 +272,8 @@ def _mean(call: Call, name: str, rows: np.ndarray) -> np.ndarray:
 def _saturated(_: AuditedRun, call: Call) -> HeadPattern | None:
     """Heads whose softmax selects a single key, because scores are large: their gradients vanish. Heads that select by
     position, such as the previous token, are clean on purpose and do not count.
+
+    A note: cannot see whether training wants it.
     """
     rows = _rows_with_several_keys(call)
     if rows is None or call.given is not None:  # without scores the cause is unknown
@@ -290,10 +290,8 @@ def _saturated(_: AuditedRun, call: Call) -> HeadPattern | None:
         "large scores: the scale of q·k is 1, so 1/√D may be missing, or q and k have large norms"
         if missing
         else f"q and k have large norms; the scale of q·k is {call.scale:.4g}",
-        "check the scale; if it is right, normalize q and k or use a softcap"
-        if missing
-        else "normalize q and k or use a softcap; no fix is needed if the head is trained to select single keys",
-        {"shares": share[heads].tolist()},
+        "check the scale; normalize q and k or use a softcap; no fix is needed if the head is trained to select single "
+        "keys",
     )
 
 
@@ -305,7 +303,10 @@ def _by_position(call: Call, head: int) -> bool:
 
 
 def _uniform(_: AuditedRun, call: Call) -> HeadPattern | None:
-    """Heads whose weights are nearly equal over all visible keys: they compute a mean."""
+    """Heads whose weights are nearly equal over all visible keys: they compute a mean.
+
+    A note: cannot see whether the model is trained.
+    """
     rows = _rows_with_several_keys(call)
     if rows is None:
         return None
@@ -316,12 +317,14 @@ def _uniform(_: AuditedRun, call: Call) -> HeadPattern | None:
         f"the entropy of every row is more than {EVEN} of the largest possible entropy (threshold)",
         "scores hardly differ: an untrained head, q or k near 0, or a scale that is much too small",
         "no fix is needed in an untrained model; otherwise check the norms of q and k",
-        {"least": spread[heads].tolist()},
     )
 
 
 def _dead(_: AuditedRun, call: Call) -> HeadPattern | None:
-    """Heads whose output is 0, or far smaller than that of the others."""
+    """Heads whose output is 0, or far smaller than that of the others.
+
+    A note: cannot see whether they were pruned on purpose.
+    """
     if call.out is None or 0 in call.shape:
         return None
     size = np.array([np.abs(np.asarray(out, np.float64)).max() for out in call.out])
@@ -334,12 +337,14 @@ def _dead(_: AuditedRun, call: Call) -> HeadPattern | None:
         f"(threshold: {NOTHING:g} of that)",
         "values near 0: a head that was pruned, or that became inactive during training",
         "no fix is needed; the head can be removed without changing the output",
-        {"sizes": size[heads].tolist()},
     )
 
 
 def _sink(run: AuditedRun, call: Call) -> HeadPattern | None:
-    """Heads that put most of their weight on the first key or on special tokens."""
+    """Heads that put most of their weight on the first key or on special tokens.
+
+    A note: trained heads do. Cannot see sinks on other keys.
+    """
     special = np.array(run.run.axes[call.keys].special)
     rows = _rows_with_several_keys(call)
     if rows is None:
@@ -355,12 +360,14 @@ def _sink(run: AuditedRun, call: Call) -> HeadPattern | None:
         f"on average at least {most[heads].min(initial=1):.0%} of the weight is on {where} (threshold: {MOSTLY:.0%})",
         "an attention sink: trained heads put unused weight there",
         "no fix is needed; hide that key in the attention map to inspect the other weights",
-        {"first": first[heads].tolist(), "special": others[heads].tolist()},
     )
 
 
 def _duplicate(_: AuditedRun, call: Call) -> HeadPattern | None:
-    """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
+    """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count.
+
+    A note: cannot see heads of different layers.
+    """
     rows = _rows_with_several_keys(call)
     if rows is None:
         return None
@@ -391,7 +398,6 @@ def _duplicate(_: AuditedRun, call: Call) -> HeadPattern | None:
         f"{counted(len(at), 'row')}",
         "copied weights, or heads that were initialized identically",
         "no fix is needed; one head of each pair can be merged into the other",
-        {"pairs": [list(pair) for pair in pairs]},
     )
 
 

@@ -6,7 +6,6 @@ implementation-difference.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from inspect import isroutine
 from typing import Any, NamedTuple
@@ -24,10 +23,10 @@ from .audited_run import REPORTED, AuditedCall, AuditedRun, concluded, over_head
 Compare = Callable[[AuditedCall], Finding | bool]
 
 
-def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result]:
+def rule(name: str, compare: Compare, run: AuditedRun) -> Iterator[Result]:
     """Results for one argument of the calls: whether it is what the layers declare, and whether outputs match it."""
     explained = [_explained(name, audited) for audited in run.calls]
-    compared = [] if compare is None else [compare(audited) for audited in run.calls]
+    compared = [compare(audited) for audited in run.calls]
     read, of = explained.count(True), compared.count(True)
     measured = [f"the arguments of the call give {read} of {counted(len(run.calls), 'output')}"] if read else []
     measured += [f"the layer declares the arguments of {counted(of, 'call')}"] if of else []
@@ -46,7 +45,11 @@ def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result
 
 
 def output(run: AuditedRun) -> Iterator[Result]:
-    """Outputs that no known mistake explains."""
+    """Outputs that differ from softmax(scores) · v of the recorded inputs, and that no known mistake explains.
+
+    The expected output is computed in float64, with a bound on rounding. Cannot see what happens before q, k and v are
+    made or after the output, nor calls of which no values were recorded (they are, up to 2 GB in total).
+    """
     answers = [_unexplained(audited) for audited in run.calls]
     known = f"{answers.count(True)} of {len(answers)} outputs are softmax(scores) · v, or a known mistake explains them"
     yield from concluded("output", answers, known, "no values and outputs were recorded")
@@ -61,21 +64,13 @@ def _explained(name: str, audited: AuditedCall) -> Finding | bool:
     return audited.finding(
         name,
         "fault",
-        f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
-        f"up to {cause.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
+        f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}; "
+        f"it differs by up to {diagnosis.error:.1e} from the expected output, "
         f"where rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)",
         cause.cause,
         cause.fix,
         heads=diagnosis.heads,
         row=diagnosis.row,
-        numbers={
-            "error": diagnosis.error,
-            "left": cause.left,
-            "noise": diagnosis.noise,
-            "heads": list(diagnosis.heads),
-            "expected_scale": audited.call.scale,
-            "scale": cause.arguments.scale,
-        },
     )
 
 
@@ -98,7 +93,7 @@ def _unexplained(audited: AuditedCall) -> Finding | bool:
         fix,
         heads=diagnosis.heads,
         row=diagnosis.row,
-        numbers={"error": diagnosis.error, "noise": diagnosis.noise, "heads": list(diagnosis.heads)},
+        confidence="possible",
     )
 
 
@@ -114,8 +109,10 @@ class Fault(NamedTuple):
 
 
 def weights(audited: AuditedCall) -> Iterator[Finding | bool]:
-    """Recorded weights against the properties of a softmax over the allowed keys; with sinks rows may sum to less than
-    1.
+    """Recorded weights: rows that do not sum to 1, negative weights, weight on masked keys, a softmax over the heads,
+    or in 16 bits within a model of 32. With sinks rows may sum to less than 1.
+
+    Cannot see wrong scores: any softmax has these properties. Calls whose scores were recorded have no weights.
     """
     call = audited.call
     if call.given is None:
@@ -139,7 +136,7 @@ def weights(audited: AuditedCall) -> Iterator[Finding | bool]:
             fault.fix,
             heads=heads,
             row=row,
-            numbers={"most": most, "what": fault.what, "heads": list(heads)},
+            numbers={"what": fault.what},
         )
         if fault.what.startswith("rows that sum"):
             break  # dropout causes both kinds of sums: report it only once
@@ -223,15 +220,16 @@ KINDS = {"eager": ("written out",), "sdpa": ("sdpa",), "flex_attention": ("flex"
 
 
 def implementation(run: AuditedRun) -> Iterator[Result]:
-    """The implementation that computed each call is the one that its layer is configured with."""
+    """The implementation that computed each call is the one that its layer is configured with.
+
+    Cannot see which kernel torch chose within SDPA; layers outside of transformers have no such setting.
+    """
     answers: list[Finding | bool] = []
-    ran: Counter[str] = Counter()
     for audited in run.calls:
         configured = getattr(getattr(audited.layer, "config", None), "_attn_implementation", None)
         kind = str(audited.call.notes.get("kind") or audited.call.engine)
         if configured not in KINDS or not kind:
             continue
-        ran[kind] += 1
         answers.append(
             any(word in kind.lower() for word in KINDS[configured])
             or audited.finding(
@@ -240,15 +238,17 @@ def implementation(run: AuditedRun) -> Iterator[Result]:
                 f"the layer is configured with {configured!r}, but {kind} ran (threshold: they agree)",
                 "the layer computes its attention itself and ignores the setting",
                 "no fix is needed if the numbers are right; a setting such as a faster kernel has no effect",
-                numbers={"configured": configured, "ran": kind},
             )
         )
-    shown = ", ".join(f"{kind} {count} times" for kind, count in ran.items())
-    yield from concluded("implementation", answers, shown, "no layer has an implementation setting")
+    measured = "the configured implementation ran in {}"
+    yield from concluded("implementation", answers, measured, "no layer has an implementation setting")
 
 
 def arrived(run: AuditedRun) -> Iterator[Result]:
-    """Layers without a recorded call, although other layers of the same type and settings have some."""
+    """Layers without a recorded call, although other layers of the same type and settings have some.
+
+    Cannot see why: layers that are skipped look like those that compute in a compiled graph or a kernel of their own.
+    """
     known = run.module is not None and not run.run.facts.get("left_out")
     recorded = {audited.call.name for audited in run.calls}
     kinds = {_kind(audited.call.name, audited.layer) for audited in run.calls}
@@ -303,7 +303,7 @@ def implementation_difference(subject: Subject) -> Finding | Passed:
     """Eager attention and SDPA give the same outputs as the attention implementation that the model is set to.
 
     This is compared with the given inputs, without a mask, and with padding after the tokens, because implementations
-    may use another code path without one.
+    may use another code path without one. Cannot see a mistake that both have, nor models of one implementation.
     """
     from ...common.module_settings import implementations
 
@@ -342,6 +342,7 @@ def implementation_difference(subject: Subject) -> Finding | Passed:
         cause,
         f"audit the model with model.set_attn_implementation({other!r}) and with {name!r}: the other checks "
         "show which one is wrong",
+        confidence="possible",
         row=worst.row,
         numbers=worst.numbers(other=other, ways=ways),
     )

@@ -5,19 +5,23 @@ no output depends on, and how positions enter: rotations, and tables of position
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...common.module_settings import path_pattern, setting
+from ..evidence import script
 from ..finding import Finding, Result, found, listed
 from .audited_run import SPLIT, AuditedCall, AuditedRun, concluded, roundoff
 
 if TYPE_CHECKING:
-    from .sources import Source, Unread
+    from .sources import Unread
 
+ANGLE = 5e-3  # radians per position by which angles that are measured in float32 may differ
 TURNED = 2e-3  # relative to the largest number of a row: rounding in 16 bits, and angles in float32
 RIGHT, NOT, ANYHOW = "rotated as declared", "not rotated", "rotated"
+OTHER = "rotated by other angles than declared: another base, share or position"
 WORDS = {"q": "queries", "k": "keys", "v": "values"}
 
 # The model types all of whose layers are rotated alike, in pairs of the components 2i and 2i + 1, or i and i + d/2.
@@ -54,7 +58,14 @@ HALVES = [
 
 
 def projections(run: AuditedRun) -> Iterator[Result]:
-    """q, k, v and outputs are made of and become products with weights, head by head, and every weight is read."""
+    """q, k, v and outputs are made of and become products with weights, head by head, and every weight is read.
+
+    The model runs again: heads that are split or merged by a view, or in another order; weights and inputs that no
+    output depends on, such as a skipped output projection, keys as values, a skipped norm. A weight that gets no
+    gradient is given other numbers, and counts as unread only if every output stays the same, bit for bit. Cannot judge
+    biases, embeddings, experts, layers all of whose weights get no gradient, and which of several products is meant as
+    keys.
+    """
     answers = [answer for audited in run.calls for answer in _layout(audited)]
     weights = [each for each in run.unread if each.kind == "weight"]
     answers += [_ignored(each) for each in run.unread if each.kind == "input"]
@@ -97,30 +108,27 @@ def _layout(audited: AuditedCall) -> Iterator[Finding | bool]:
     name, blocks = next(iter(wrong.items()))
     tiled = len(set(blocks)) < len(blocks) and blocks == tuple(sorted(set(blocks))) * (len(blocks) // len(set(blocks)))
     array = WORDS.get(name, "heads of the output")
+    product_of = parts[name].weight if name in parts else "the output projection"
+    cause = f"{array} are those of other heads: they are in another order than the rest of the call"
+    fix = f"split, roll and merge {array} in the order of the queries"
+    if tiled:
+        cause = f"{array} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)"
+        fix = "query head h uses key/value head h // (H / G): repeat_interleave"
     yield audited.finding(
         "projections",
         "fault",
-        f"{array} of the heads are blocks {listed(blocks)} of the product with {_weight(parts, name)}, and others are "
+        f"{array} of the heads are blocks {listed(blocks)} of the product with {product_of}, and others are "
         "in order (threshold: 0)",
-        f"{array} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)"
-        if tiled
-        else f"{array} are those of other heads: they are in another order than the rest of the call",
-        "query head h uses key/value head h // (H / G): repeat_interleave"
-        if tiled
-        else f"split, roll and merge {array} in the order of the queries",
-        numbers={"blocks": list(blocks), "array": name},
+        cause,
+        fix,
     )
-
-
-def _weight(parts: dict[str, Source], name: str) -> str:
-    return parts[name].weight if name in parts else "the output projection"
 
 
 def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
     """The finding of a weight, the same of several layers, that no output depends on, and why."""
     names, part, role = [each.name for each in of_layers], of_layers[0].part, of_layers[0].role
-    layers = [audited for audited in run.calls if audited.sources and _around(names[0], audited)]
-    sources = layers[0].sources if layers else None
+    first = next((each for each in run.calls if each.sources and names[0].startswith(_around(each))), None)
+    sources = None if first is None else first.sources
     k, v, q = (getattr(sources, name, None) for name in "kvq")
     if "norm" in names[0].rpartition(".")[0].rpartition(".")[2]:
         cause, fix = "the norm is skipped", "apply it to queries and keys, before rotary positions"
@@ -138,6 +146,13 @@ def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
             f"the projection of the {role} is never read: other products are used as {role}, such as those of the keys"
         )
         cause, fix = cause if role else "this projection is never read", "use what it computes, or remove it"
+    shown = script(
+        run.subject,
+        next(iter(run.subject.outputs)),
+        "before = run(inputs)",
+        f"torch.nn.init.normal_(model.get_parameter({names[0]!r}).data)",
+        "print(torch.equal(run(inputs), before))  # False where the weight is read",
+    )
     return found(
         "projections",
         "fault",
@@ -146,8 +161,8 @@ def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
         "(threshold: 0)",
         cause,
         fix,
-        call=layers[0].number if layers else None,
-        numbers={"weights": names, "part": part},
+        call=first and first.number,
+        evidence="" if part else shown,
     )
 
 
@@ -157,14 +172,15 @@ def _ignored(each: Unread) -> Finding:
         "fault",
         f"the input {each.name}",
         "other values there leave every output the same, bit for bit (threshold: 0)",
-        "no output depends on the input: attention runs over another axis than the positions, such as the batch",
-        "check the order of the axes of q, k and v: (batch, heads, positions, depth)",
+        "no output depends on the input: attention runs over another axis than the positions, such as the batch, or "
+        "takes its keys from another input, such as those of the decoder",
+        "check the order of the axes of q, k and v, (batch, heads, positions, depth), and what they are made of",
     )
 
 
-def _around(name: str, audited: AuditedCall) -> bool:
-    """Whether a weight is of the layer of a call, or of the module around it."""
-    return name.startswith((f"{audited.call.name}.", f"{audited.call.name.rpartition('.')[0]}."))
+def _around(audited: AuditedCall) -> tuple[str, ...]:
+    """How the names of weights of the layer of a call begin, or those of the module around it."""
+    return tuple(f"{name}." for name in (audited.call.name, audited.call.name.rpartition(".")[0]))
 
 
 # What is wrong with tables that no output depends on, by their kind, and what to do.
@@ -175,11 +191,21 @@ TABLES = {
         "every token is rotated as if it had one of the first positions: its position, or the axis, is wrong",
     ),
     "slopes": ("the slopes are not added to the scores: distances have no effect", ""),
+    "biases": (
+        "the position bias is not added to the scores",
+        "every pair of positions gets one of the first biases: the distances are clamped, or have the wrong sign",
+    ),
 }
 
 
 def positions(run: AuditedRun) -> Iterator[Result]:
-    """Queries and keys are rotated as the configuration of the layer says, and as in other layers; tables are read."""
+    """Queries and keys are rotated as the configuration of the layer says, and as in other layers; outputs depend on
+    the tables of positions, rotations, slopes and biases.
+
+    Tables are judged by their names (`wpe`, `pos_embed`, `inv_freq`, `slopes` and alike), each with the others of its
+    module. Cannot see angles that all layers share and no configuration declares, their base in 16 bits, nor numbers of
+    a table that are wrong but read.
+    """
     answers = [answer for audited in run.calls for answer in _rotation(audited)]
     answers += [_table(each) for each in run.unread if each.kind in TABLES and _is_needed(run, each.kind)]
     measured = "q and k of {} are rotated alike, or as the configuration says; the outputs depend on every table"
@@ -210,7 +236,6 @@ def _table(each: Unread) -> Finding:
         "other numbers there leave every output the same, bit for bit (threshold: 0)",
         TABLES[each.kind][bool(each.part)],
         "read the table at the position of each token, and use it in forward",
-        numbers={"table": each.name, "part": each.part},
     )
 
 
@@ -219,78 +244,110 @@ def _rotation(audited: AuditedCall) -> Iterator[Finding | bool]:
     q, k = (_turned(audited, name) for name in "qk")
     if q is None or k is None:
         return
-    if "apart" in (q, k):
+    words = q.words, k.words
+    cause: str | None
+    if "apart" in words:
         cause = "the angles depend on the head instead of the position: rotary positions along the wrong axis"
-    elif q != k:
-        still, others = ("keys", "queries") if k == NOT else ("queries", "keys")
-        cause = f"{still} are not rotated, although {others} are" if NOT in (q, k) else "they are not rotated alike"
-    elif q == NOT and any(_turned(other, "q") == RIGHT for other in audited.of.calls):
-        cause = "queries and keys of this layer are not rotated, although those of other layers are"
-    elif q == NOT and _alone(audited):
-        cause = "queries and keys of this layer are not rotated, although those of all other layers of its type are"
-    elif q in (RIGHT, NOT, ANYHOW):
-        yield True
-        return
+    elif words == (NOT, NOT):
+        cause = _unlike_others(audited)
+    elif NOT in words:
+        still, others = ("keys", "queries") if k.words == NOT else ("queries", "keys")
+        cause = f"{still} are not rotated, although {others} are"
     else:
-        cause = f"queries and keys are {q}"
-    yield audited.finding(
+        wrong = next((each for each in words if each not in (RIGHT, ANYHOW)), None)
+        cause = _differ(q, k) or (wrong and f"queries and keys are {wrong}")
+    yield cause is None or audited.finding(
         "positions",
         "fault",
-        f"next to the products of their modules q is {q} and k is {k} (threshold: a relative difference of {TURNED:g})",
+        f"next to the products of their modules q is {q.words} and k is {k.words} (threshold: a relative difference of "
+        f"{TURNED:g})",
         cause,
         "rotate queries and keys by their positions in each layer, with the base, pairs and share of the configuration",
     )
 
 
-def _alone(audited: AuditedCall) -> bool:
-    """Whether this is the only layer of its type that is not rotated, and nothing in it says that it need not be."""
-    if audited.configured:  # layers without rotary positions are usual there
-        return False
-    alike = [
-        other
-        for other in audited.of.calls
-        if path_pattern(other.call.name) == path_pattern(audited.call.name) and type(other.layer) is type(audited.layer)
-    ]
-    says = [name for name in dir(audited.layer) if any(word in name for word in ("nope", "rope", "rotary"))]
-    turned = [other for other in alike if _turned(other, "q") == ANYHOW]
-    return not says and len(alike) > 1 and len(turned) == len(alike) - 1
+def _differ(q: Rotation, k: Rotation) -> str | None:
+    """What differs between the rotations of queries and keys, or between heads; None if nothing is known to."""
+    if q.angles is None or k.angles is None:
+        return None
+    for name, each in (("queries", q), ("keys", k)):
+        if (np.ptp(each.angles, axis=0) > ANGLE).any():
+            return f"the heads of the {name} are not rotated alike: some are not rotated, or by other angles"
+    if q.pairs != k.pairs:
+        return "queries and keys are rotated in different pairs of components: halves and neighbors"
+    if not (np.abs(q.angles[0] - k.angles[0]) > ANGLE).any():
+        return None
+    other = (np.abs(q.angles[0] + k.angles[0]) > ANGLE).any()
+    return f"keys are rotated {'by other angles than queries' if other else 'backwards, in the wrong direction'}"
 
 
-def _turned(audited: AuditedCall, name: str) -> str | None:
-    """How the queries or keys of a call are rotated, in words; None where that is unknown."""
+def _unlike_others(audited: AuditedCall) -> str | None:
+    """What is wrong with a layer that is not rotated; None if that may be intended, as it often is with a
+    configuration, or where something in the layer has a name for it.
+    """
+    pattern = path_pattern(audited.call.name)
+    alike = [other for other in audited.of.calls if path_pattern(other.call.name) == pattern]
+    ways = [found.words for other in alike if (found := _turned(other, "q"))]
+    says = any(word in name for name in dir(audited.layer) for word in ("nope", "rope", "rotary"))
+    alone = ways.count(NOT) == 1 < len(ways) and not says and not audited.configured
+    if RIGHT in ways or alone:
+        return "queries and keys of this layer are not rotated, although those of all other layers are"
+    return None
+
+
+class Rotation(NamedTuple):
+    """How the queries or keys of a call are rotated, in words; pairs: "halves" or "neighbors" · angles (H, D/2): of the
+    pairs, from one position to the next; None where they were not measured
+    """
+
+    words: str
+    pairs: str = ""
+    angles: Any = None
+
+
+def _turned(audited: AuditedCall, name: str) -> Rotation | None:
+    """How the queries or keys of a call are rotated; None where that is unknown."""
     sources = audited.sources
-    source: Source | None = getattr(sources, name, None)
+    source = getattr(sources, name, None)
     if source is None or source.split == SPLIT or not audited.call.aligned:
         return None
     config, kind = setting(audited.layer, "config"), _type(audited)
     if source.turned and source.still < 1:  # rotated at position 0, too: the positions may start elsewhere
-        return "apart" if source.still > 0 else None
-    if kind not in NEIGHBORS + HALVES or source.vectors is None:
-        return ANYHOW if source.turned else NOT
-    import torch
-
+        return Rotation("apart") if source.still > 0 else None
+    known = kind in NEIGHBORS + HALVES
+    if source.vectors is None or not source.turned:
+        return Rotation(ANYHOW if source.turned else NOT)
+    part = np.asarray(getattr(audited.call, name), np.float64)
+    vectors = source.vectors[:: max(1, len(source.vectors) // len(part))]  # the run holds keys once for a group
+    fine = roundoff(audited.call) <= TURNED / 100  # in 16 bits right ones differ, too
+    found = _measured(part, vectors) if fine else None
+    if not known and not setting(config, "rope_theta"):
+        return found or Rotation(ANYHOW)
+    if found is None:
+        return Rotation(OTHER) if fine and not audited.of.sources.padded else None
     from ...torch.positions import Rotary
 
-    pair, at, part = kind in NEIGHBORS, torch.arange(source.vectors.shape[1]), np.asarray(getattr(audited.call, name))
-    vectors = source.vectors[:: max(1, len(source.vectors) // len(part))]  # the run holds keys once for a group
-    right, other = (Rotary.from_config(config, interleaved=each) for each in (pair, not pair))
-    product = torch.from_numpy(vectors)
-    ways = (
-        (RIGHT, right, 1),
-        (NOT, right, 0),
-        ("rotated backwards, in the wrong direction", right, -1),
-        ("rotated in the wrong pairs of components", other, 1),
-    )
-    for words, rotary, step in ways:
-        if _equal(part, rotary.rotate(product, step * at)):
-            return words
-    if audited.of.sources.padded or roundoff(audited.call) > TURNED / 100:  # in 16 bits right ones differ, too
-        return None
-    return "rotated by other angles than declared: another base, share or position"
+    right = Rotary.from_config(config).frequencies.double().numpy()
+    angles = np.pad(right, (0, found.angles.shape[1] - len(right)))
+    off, other = ((np.abs(found.angles - each) > ANGLE).any() for each in (angles, -angles))
+    pairs = "neighbors" if kind in NEIGHBORS else "halves" if known else found.pairs
+    words = RIGHT if not off else OTHER if other else "rotated backwards, in the wrong direction"
+    return found._replace(words=words if found.pairs == pairs else "rotated in the wrong pairs of components")
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two arrays (…, D) are equal up to one factor and rounding."""
-    a, b = (np.asarray(each, np.float64) for each in (one, other))
-    factor = float(np.vdot(b, a) / (np.vdot(b, b) + 1e-300))
-    return factor > 0 and bool((np.abs(a - factor * b) <= TURNED * np.abs(a).max(-1, keepdims=True)).all())
+def _measured(part: np.ndarray, vectors: np.ndarray) -> Rotation | None:
+    """The rotation of vectors (H, n, D) that makes `part` of them: the same angles from each position to the next."""
+    D, at = part.shape[2], np.arange(part.shape[1])[:, None]
+    for pairs, width in product(("halves", "neighbors"), (D - D % 2, D // 4 * 2, D // 8 * 2)):
+        places = np.arange(width)
+        first, second = places.reshape(2, -1) if pairs == "halves" else places.reshape(-1, 2).T
+        one, other = (each[..., first] + 1j * each[..., second] for each in (part, vectors))
+        turns = one * other.conj()
+        angles = np.angle((turns[:, 1:] * turns[:, :-1].conj()).sum(1))
+        turned, made = other * np.exp(1j * at * angles[:, None]), vectors.astype(float)
+        made[..., first], made[..., second] = turned.real, turned.imag
+        factor = np.linalg.norm(part) / np.linalg.norm(vectors)
+        if (np.abs(part - factor * made) <= TURNED * np.abs(part).max(-1, keepdims=True)).all():
+            angles[np.abs(other).max(1) < ANGLE * np.abs(other).max()] = np.nan  # too short to have a direction
+            return Rotation(ANYHOW, pairs, np.pad(angles, ((0, 0), (0, (D - width) // 2))))
+    return None

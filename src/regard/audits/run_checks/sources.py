@@ -26,8 +26,11 @@ WIDEST = 1 << 16  # columns of such a product
 KEPT = 1 << 22  # numbers of a call's product that are kept
 TRIED = 64  # weights that are changed to see whether an output depends on them
 ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|enc|$)|embed_pos")
-TURNS = re.compile(r"inv_freq|freqs|rotary|rope|(^|[._])(cos|sin)(_|$)")
-SLOPES = re.compile(r"slope|alibi")
+KINDS = {  # of tables, by their names
+    "turns": re.compile(r"inv_freq|freqs|rotary|rope|(^|[._])(cos|sin)(_|$)"),
+    "slopes": re.compile(r"slope|alibi"),
+    "biases": re.compile(r"relative_attention_bias|relative_position_bias_table|(rel|position|encoder|decoder)_bias"),
+}
 OTHER = re.compile(r"rel|bias|bucket|_ids$|conv|time|sampl|integer|quant")  # in names of tables that are none of these
 
 
@@ -72,8 +75,9 @@ class CallSources:
 
 
 class Unread(NamedTuple):
-    """What no output depends on. kind: "weight", "input", "positions", "turns" (rotary) or "slopes" · part: the rows or
-    columns of a weight or table, in words; "" for all · role: the queries, keys or values that a weight is for
+    """What no output depends on. kind: "weight", "input", "positions", "turns" (rotary), "slopes" or "biases" · part:
+    the rows or columns of a weight or table, in words; "" for all · role: the queries, keys or values that a weight is
+    for
     """
 
     kind: str
@@ -210,6 +214,7 @@ def merged(x: torch.Tensor, out: torch.Tensor) -> str | tuple[int, ...] | None:
     None if it is something else.
     """
     H, n, E = out.shape
+    x = x[:1] if x.numel() == len(x) * out.numel() else x
     if x.numel() != out.numel() or n < FEWEST or x.device != out.device:
         return None
     x = x.float()
@@ -228,10 +233,12 @@ def _tolerance(part: torch.Tensor) -> float:
 
 
 def _of_one_entry(part: Any) -> torch.Tensor | None:
-    """(heads, n, D) of a call over one batch entry."""
-    if not _is_float(part) or part.ndim not in (3, 4) or (part.ndim == 4 and part.shape[0] != 1):
+    """(heads, n, D) of a call: those of its first batch entry, such as a window, where heads have an axis of their own
+    or two, as in groups.
+    """
+    if not _is_float(part) or part.ndim < 3:
         return None
-    return part.detach().reshape(part.shape[-3:]).float()
+    return (part.detach() if part.ndim == 3 else part.detach()[0].flatten(0, -3)).float()
 
 
 def _is_float(part: Any) -> bool:
@@ -296,8 +303,7 @@ def read_sources(subject: Subject) -> Sources:
         subject.call(subject.inputs)
     sources.recent.clear()
     sources.waiting = None
-    given = [(subject.inputs[mask.name], mask.padding) for mask in subject.masks if mask.name in subject.inputs]
-    sources.padded = any(bool((part == padding).any()) for part, padding in given)
+    sources.padded = subject.without_padding.length < subject.length
     return sources
 
 
@@ -306,11 +312,12 @@ def unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
 
     Gradients say which weights these may be; each is then changed, and the outputs stay what they were, bit for bit.
     """
-    if subject.sequence is not None and subject.can_change(subject.sequence):
-        other = {**subject.inputs, subject.sequence: subject.redrawn(subject.inputs[subject.sequence])}
-        if _same(subject, subject.run(other)):
-            yield Unread("input", subject.sequence)
-            return
+    for name in dict.fromkeys((subject.sequence, *(mask.of for mask in subject.masks))):
+        if name is not None and subject.can_change(name):
+            other = {**subject.inputs, name: subject.redrawn(subject.inputs[name])}
+            if _same(subject, subject.run(other)):
+                yield Unread("input", name)
+                return
     for each, weight, where in list(_without_gradient(subject, sources))[:TRIED]:
         if _changes_nothing(subject, {weight: torch.where(where, _noisy(weight), weight.detach())}):
             yield each
@@ -357,8 +364,6 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
     layer gets one, its output is not used, or only to choose among codes; and one of several weights for the same may
     be for other tokens.
     """
-    parameters = subject.model.named_parameters()
-    every = {name: part for name, part in parameters if _is_float(part) and not part.is_inference()}
     shapes = {
         _scope(subject.model, layer): call.shape
         for layer, calls in sources.calls.items()
@@ -367,6 +372,8 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
     }
     tables = (name for name, part in subject.model.named_modules() if isinstance(part, torch.nn.Embedding))
     looked_up = {f"{name}.weight" for name in tables}  # by some tokens or positions only, or in another setting
+    parameters = ((name, part) for name, part in subject.model.named_parameters() if name not in looked_up)
+    every = {name: part for name, part in parameters if _is_float(part) and not part.is_inference()}
     every_call = [call for calls in sources.calls.values() for call in calls]
     made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each is not None}
     positional, keywords = subject.arguments(subject.inputs)
@@ -376,7 +383,6 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
         total = sum((part.float() * torch.randn(part.shape, generator=noise).to(part.device)).sum() for part in outputs)
         for scope, shape in shapes.items() if isinstance(total, torch.Tensor) else ():
             names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
-            names = [name for name in names if name not in looked_up]
             weights = [every[name] for name in names]
             every_gradient = (
                 torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True) if weights else ()
@@ -449,9 +455,8 @@ def _tables(subject: Subject, sources: Sources) -> Iterator[Table]:
 
 def _kind(name: str, part: torch.Tensor, length: int) -> str | None:
     """What a table is, by its name: "turns", "slopes" or "positions"; None of others."""
-    if TURNS.search(name):
-        return "turns"
-    if SLOPES.search(name):
-        return "slopes"
+    for kind, names in KINDS.items():
+        if names.search(name):
+            return kind if kind != "biases" or part.ndim == 2 else None
     wide = part.ndim > 1 and max(part.shape) >= length > 1
     return "positions" if wide and ABSOLUTE.search(name) and not OTHER.search(name) else None

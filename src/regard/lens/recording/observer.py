@@ -218,11 +218,9 @@ def _with_windows_written(call: Call, seen: ObservedCall, layout: Layout) -> tup
     trail: Any = seen.trail
     _, Q, K = call.shape
     Q, K = Q // layout.windows, K // layout.windows  # of one window
-    parts = layout.cut(trail.weights)  # the rows of all windows, over the keys of one
-    whole = np.zeros((len(parts), layout.windows * Q, layout.windows * K), parts.dtype)
-    for window in range(layout.windows):
-        rows, keys = slice(window * Q, (window + 1) * Q), slice(window * K, (window + 1) * K)
-        whole[:, rows, keys] = parts[:, rows, :K]
+    parts = layout.cut(trail.weights)[..., :K]  # the rows of all windows, over the keys of one
+    rows, keys = (np.arange(layout.windows * size) // size for size in (Q, K))  # the window of each
+    whole = np.where(rows[:, None] == keys, np.tile(parts, layout.windows), 0)
     mask, _ = window_rules(None, None, 0, (layout.heads, Q, K), 0)
     notes = {**call.notes, "windows": layout.windows, "unread": "windows of attention that is written out"}
     return dataclasses.replace(call, mask=mask, engine="written out", notes=notes), whole
@@ -344,7 +342,7 @@ class Layout:
 
     def beside(self, operand: torch.Tensor, sizes: tuple[int, ...]) -> np.ndarray:
         """An operand broadcast to these sizes, as (H, Q, K) of the batch entry; broadcast axes have stride 0."""
-        return self.cut(operand.detach().expand(sizes))
+        return self.cut(operand.detach().expand(sizes).reshape(self.batch, self.heads, *sizes[-2:]))
 
 
 def weights_of(module: torch.nn.Module) -> Iterator[tuple[str, str, np.ndarray]]:
