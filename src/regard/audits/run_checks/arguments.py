@@ -326,7 +326,9 @@ def _root(value: float, D: int) -> str:
 
 
 def _cause(call: Call, effective: float, right: float, near: float) -> str | None:
-    """The usual mistake that makes this scale of the right one."""
+    """The usual mistake that makes this scale of the right one; none makes it 0 or negative."""
+    if effective <= 0:
+        return None
     depth = right**-2
     widths = {
         "the width of all heads": call.shape[0] * depth,

@@ -63,7 +63,7 @@ class Subject:
         read = entries.get("decoder_input_ids", entries.get("input_ids"))
         axes = found.axes or {"text": Axis.of(1 if read is None else len(read[0]))}
         entries = entries | {"use_cache": False} if writes else entries
-        return cls(held.model, (), entries, axes, None if read is None else read[0], writes, tokenizer, where)
+        return cls(held.model, (), entries, axes, None if read is None else read[0], writes, held.tokenizer, where)
 
     def __post_init__(self) -> None:
         """Refuses batches, and models whose output is another one each time."""
