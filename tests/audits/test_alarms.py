@@ -33,6 +33,18 @@ def test_weights_that_are_combined_after_the_softmax(kind):
         healthy(audited(model, x, checks=None), "weights")
 
 
+class First(Attention):
+    """Its output is that of the first token, which sees itself alone, so that queries and keys have no effect."""
+
+    def forward(self, x):
+        return super().forward(x)[:, 0]
+
+
+def test_an_output_of_tokens_that_see_a_single_key():
+    """Projections of queries and keys that have no effect there are read all the same."""
+    healthy(audited(First(2, 8, fused=False), X, None, ["projections"]), "projections")
+
+
 def test_weights_that_are_only_scaled_or_masked_after_the_softmax_are_faulty():
     """One softmax whose weights no longer sum to 1 is no combination."""
 

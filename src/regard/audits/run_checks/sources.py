@@ -389,10 +389,16 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
             )
             gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, every_gradient)]
             read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
+            rows: list[tuple[Unread, torch.Tensor, torch.Tensor]] = []
             for name, weight, gradient in zip(names, weights, gradients) if any(map(torch.any, gradients)) else ():
                 found = _zeros(gradient, shape) if not gradient.any() or name in made else None
                 if found is not None and (found[0] or (_role(name), weight.shape) not in read):
-                    yield Unread("weight", name, found[0], found[1] or _role(name)), weight, gradient == 0
+                    rows.append((Unread("weight", name, found[0], found[1] or _role(name)), weight, gradient == 0))
+            # Where neither queries nor keys have an effect, the output is that of tokens that see a single key.
+            pairs = {(call.q.weight, call.k.weight) for call in every_call if call.q and call.k}
+            unread = {each.name for each, *_ in rows}
+            apart = {name for pair in pairs if pair[0] != pair[1] and unread.issuperset(pair) for name in pair}
+            yield from (row for row in rows if row[0].name not in apart)
 
 
 def _role(name: str) -> str | None:
@@ -429,6 +435,8 @@ def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | N
         starts, ends = ([place for place in at if place + step not in at] for step in (-1, 1))
         size = gradient.shape[axis]
         if size >= (heads + 2) * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
+            if not starts[0] and size > ends[0] + 1 > heads * depth:  # queries and keys: as there
+                return None
             role = "values" if ends[0] + 1 == size else "keys" if starts[0] >= heads * depth else None
             return f"{word} " + " and ".join(f"{start} to {end}" for start, end in zip(starts, ends)), role
     return None
