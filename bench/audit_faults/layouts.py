@@ -339,9 +339,10 @@ class BucketsAttention(nn.Module):
         self.n_heads, self.key_value_proj_dim, self.fault = HEADS, DEPTH, fault
 
     def forward(self, x, memory, seen, bias=0.0, causal=False):
-        split = lambda part: part.view(part.shape[0], -1, HEADS, DEPTH).transpose(1, 2)  # noqa: E731
-        q, k = split(self.q(x)), split(self.k(memory))
-        v = split(self.k(memory) if self.fault == "values of the projection of keys" else self.v(memory))
+        values = self.k if self.fault == "values of the projection of keys" else self.v
+        q, k, v = (
+            part.view(len(x), -1, HEADS, DEPTH).transpose(1, 2) for part in (self.q(x), self.k(memory), values(memory))
+        )
         scores = torch.matmul(q, k.transpose(3, 2)) * _scale(self.fault) + bias
         scores = _masked(scores, seen, self.fault if causal else None)
         out = torch.matmul(_weights(scores, self.fault), v)

@@ -16,7 +16,7 @@ BUDGET = {
         "learn": 34_930,  # wrong answers as changes of the solution, checks in a file of their own (12,300 lines fewer)
         "parallel": 31_840,  # as common: torch is not used until its import has ended
         "laws": 32_600,  # of conformance before; the base of findings (finding.py), which audits and conformance share
-        "audits": 40_110,  # where q, k, v come from, weights never read (sources.py, projections.py); evidence, --explain
+        "audits": 40_110,  # where q, k, v come from, weights never read (sources.py, projections.py); evidence
         "language": 37_630,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
         "ledger": 26_650,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_670,
