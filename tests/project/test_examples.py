@@ -1,6 +1,8 @@
 """The worked examples that train: each learns what it says, here made small."""
 
-import importlib.util
+import json
+import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -8,21 +10,12 @@ import torch
 
 from tests import ROOT
 
-EXAMPLES = ROOT / "examples"
-
-
-def example(name: str):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 @pytest.mark.sweep
 @pytest.mark.slow
 def test_attention_recalls_and_states_do_not(monkeypatch, capsys):
     """With eight pairs and a hundred steps attention answers nearly every key; a GRU and an LSTM of its size few."""
-    recall = example("recall")
+    recall = import_module("examples.recall")
     for name, size in {"PAIRS": 8, "KEYS": 16, "VALUES": 16, "NOTHING": 16, "WIDTH": 32}.items():
         monkeypatch.setattr(recall, name, size)
     found = recall.main("--steps", "100")
@@ -36,7 +29,7 @@ def test_attention_recalls_and_states_do_not(monkeypatch, capsys):
 def test_digits_are_read(capsys):
     """A tenth of the steps already reads far more digits than a guess; pictures are shifted, not turned or lost."""
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    digits = example("digits")
+    digits = import_module("examples.digits")
     assert digits.main("--steps", "50").accuracy > 0.4
     images = torch.zeros(200, 1, 8, 8).index_fill_(3, torch.tensor([4]), 1.0)
     moved = digits.shifted(images, torch.Generator().manual_seed(0))
@@ -47,16 +40,34 @@ def test_digits_are_read(capsys):
 @pytest.mark.slow
 def test_induction_heads_copy(capsys):
     """A model that copies nearly guesses among 64 tokens without the heads that the detector names."""
-    found = example("induction").main()
+    found = import_module("examples.induction").main()
 
     assert found["whole"] < 0.7 and found["without the best head"] > 2 * found["whole"]
     assert found["without the induction heads"] > 3 and "induction" in capsys.readouterr().out
 
 
+@pytest.mark.sweep
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["what_it_refers_to", "sinks_and_spare_heads"])
+def test_notebooks_print_what_they_show(name, capsys):
+    """The cells of a notebook, run in order, print the words and the numbers that stand below them, up to rounding."""
+    names, number = {}, re.compile(r"-?\d+\.\d+")
+    cells = json.loads((ROOT / "examples" / f"{name}.ipynb").read_text())["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+            shown = "".join(line for output in cell["outputs"] for line in output["text"])
+            printed = capsys.readouterr().out
+            assert number.sub("", printed) == number.sub("", shown)
+            for here, there in zip(number.findall(printed), number.findall(shown), strict=True):
+                last_digit = 10.0 ** -len(there.partition(".")[2])
+                assert float(here) == pytest.approx(float(there), rel=0.01, abs=1.1 * last_digit)
+
+
 def test_a_model_of_the_standard_library(tmp_path, monkeypatch, capsys):
     """The example trains, goes on from its folder, draws the loss and writes, here on two files of the library."""
     pytest.importorskip("tokenizers", reason="tokenizers is not installed")
-    library = example("language_model")
+    library = import_module("examples.language_model")
     monkeypatch.setattr(library.sysconfig, "get_path", lambda name: str(tmp_path / "source"))
     (tmp_path / "source").mkdir()
     for name in ("textwrap.py", "bisect.py"):
