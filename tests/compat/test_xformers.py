@@ -186,6 +186,46 @@ def test_sequences_in_a_padded_cache(causal):
         kind.from_seqlens(q_seqlen=rows, kv_padding=3, kv_seqlen=used)
 
 
+def test_windows_in_a_padded_cache():
+    """With the last row of a sequence at the last key that it uses, under either signature."""
+    sizes, starts = ([1, 2, 3], 6, [4, 6, 2]), ([0, 1, 3, 6], [0, 6, 12, 18])
+    for bias, left, right in (
+        (xops.BlockDiagonalCausalLocalAttentionPaddedKeysMask.from_seqlens_local(*sizes, window_size=3), 2, 0),
+        (xops.BlockDiagonalLocalAttentionPaddedKeysMask.from_seqlens_local(*sizes, 1, 2), 1, 2),
+    ):
+        hidden = of_blocks(*starts, True, left, right, sizes[2])
+        assert torch.equal(bias.materialize(hidden.shape) == -torch.inf, hidden)
+
+
+@pytest.mark.parametrize("causal", ["", "CausalWithOffset"])
+def test_keys_with_gaps_and_in_pages(causal):
+    """Keys between sequences are not read; in pages they are found by the table, whatever else the pages hold."""
+    rows, used, room = [2, 1, 3], [4, 3, 2], 6
+    pages = torch.randperm(10, generator=torch.Generator().manual_seed(0))[:9].view(3, 3)
+    lie = (2 * pages[..., None] + torch.arange(2)).flatten()  # where key j of sequence b is: at 6 b + j
+    for firsts, kind, given in (
+        ([1, 0, 2], f"PagedBlockDiagonal{causal}GappyKeysMask", ([1, 0, 2], used)),
+        ([0, 0, 0], f"PagedBlockDiagonal{causal}PaddedKeysMask", (used,)),
+    ):
+        bias = getattr(xops, kind).from_seqlens(rows, *given, pages, 2)
+        starts = [room * number + first for number, first in enumerate(firsts)] + [3 * room]
+        gappy = getattr(xops, f"BlockDiagonal{causal}GappyKeysMask").from_seqlens(rows, starts, used)
+        hidden = of_blocks([0, 2, 3, 6], starts, True, None, 0 if causal else None, used)
+        q, k = normal(1, 6, 2, 8), normal(1, 20, 2, 8, seed=1).requires_grad_()
+        out, near = (
+            xops.memory_efficient_attention(q, keys, keys, attn_bias=each)
+            for keys, each in ((k, bias), (k[:, lie], gappy))
+        )
+        exact = plain(q, k[:, lie], k[:, lie], hidden)
+        close(out, exact)
+        close(near, exact)
+        close(*(torch.autograd.grad(each.sin().sum(), k, retain_graph=True)[0] for each in (out, exact)))
+        assert torch.equal(bias.materialize((6, 18))[:, lie] == -torch.inf, hidden)
+        assert torch.equal(gappy.materialize((6, 18)) == -torch.inf, hidden)
+    with refusing("pages for other sequences"):
+        xops.PagedBlockDiagonalPaddedKeysMask.from_seqlens(rows, [4, 7, 2], pages, 2)
+
+
 def test_install_names_what_is_there():
     """Another name, and libraries that are installed."""
     with refusing("no such library"):

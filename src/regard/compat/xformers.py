@@ -27,8 +27,12 @@ __all__ = [
     "BlockDiagonalCausalFromBottomRightMask",
     "BlockDiagonalCausalLocalAttentionFromBottomRightMask",
     "BlockDiagonalCausalLocalAttentionMask",
+    "BlockDiagonalCausalLocalAttentionPaddedKeysMask",
     "BlockDiagonalCausalMask",
+    "BlockDiagonalCausalWithOffsetGappyKeysMask",
     "BlockDiagonalCausalWithOffsetPaddedKeysMask",
+    "BlockDiagonalGappyKeysMask",
+    "BlockDiagonalLocalAttentionPaddedKeysMask",
     "BlockDiagonalMask",
     "BlockDiagonalPaddedKeysMask",
     "LocalAttentionFromBottomRightMask",
@@ -38,6 +42,10 @@ __all__ = [
     "LowerTriangularMaskWithTensorBias",
     "MemoryEfficientAttentionCutlassOp",
     "MemoryEfficientAttentionFlashAttentionOp",
+    "PagedBlockDiagonalCausalWithOffsetGappyKeysMask",
+    "PagedBlockDiagonalCausalWithOffsetPaddedKeysMask",
+    "PagedBlockDiagonalGappyKeysMask",
+    "PagedBlockDiagonalPaddedKeysMask",
     "memory_efficient_attention",
     "memory_efficient_attention_forward",
     "memory_efficient_attention_forward_requires_grad",
@@ -143,6 +151,9 @@ def _attend(query, key, value, attn_bias, *, p: float, scale: float | None, lse:
         query, key, value = (each[:, :, None] for each in (query, key, value))
     elif axes == 5:
         query, key, value = query.flatten(2, 3), *(each[:, :, :, 0] for each in (key, value))
+    if isinstance(attn_bias, PagedBlockDiagonalGappyKeysMask):
+        at, attn_bias = attn_bias.unpaged()
+        key, value = key[:, at], value[:, at]
     mask, score = None, attn_bias
     if isinstance(attn_bias, AttentionBias):
         mask, score = attn_bias.rules(query.shape[1], key.shape[1])
@@ -366,7 +377,7 @@ class BlockDiagonalMask(AttentionBias):
         where = type(self).__name__
         if self._window_size is not None:
             _at_least(where, self._window_size, 1)
-        padded = isinstance(self.k_seqinfo, PaddedSequenceInfo)
+        padded = isinstance(self.k_seqinfo, GappySequenceInfo)
         for (start, end), (first, stop) in zip(self.q_seqinfo.intervals(), self.k_seqinfo.intervals()):
             if self.last and not padded and end - start > stop - first:
                 given = f"{end - start} rows and {stop - first} keys of a sequence"
@@ -382,8 +393,12 @@ class BlockDiagonalMask(AttentionBias):
             )
         counts = getattr(self.k_seqinfo, "seqlen_py", None)
         found = sequences(*starts, (rows, keys), counts=counts, last=self.last)
-        near = band(found.place, None if self._window_size is None else self._window_size - 1, self.right)
+        near = band(found.place, *self._window())
         return found.own if near is None else found.own & near, None
+
+    def _window(self) -> tuple[int | None, int | None]:
+        """How many keys before and after its place a row attends to; None for no limit."""
+        return None if self._window_size is None else self._window_size - 1, self.right
 
     @classmethod
     def from_seqlens(
@@ -534,30 +549,41 @@ class BlockDiagonalCausalLocalAttentionFromBottomRightMask(BlockDiagonalCausalFr
 
 
 @dataclass
-class PaddedSequenceInfo(SequenceInfo):
-    """Sequences that start every `padding` keys. seqlen (N,): how many keys each of them has."""
+class GappySequenceInfo(SequenceInfo):
+    """Sequences with unused keys between them. seqlen (N,): how many keys each of them has."""
 
     seqlen: torch.Tensor
     seqlen_py: list[int]
-    padding: int
 
     def intervals(self) -> Iterable[tuple[int, int]]:
-        """Where each sequence starts, and where it ends before its padding."""
+        """Where each sequence starts, and where its keys end."""
         return [(start, start + size) for start, size in zip(self.seqstart_py, self.seqlen_py)]
+
+    @classmethod
+    def from_seqlens_gappy(cls, seqstarts: Sequence[int], seqlens: Sequence[int]) -> Self:
+        """Sequences of these lengths at these starts, of which the last is the end of the axis."""
+        starts, lengths = [int(each) for each in seqstarts], [int(each) for each in seqlens]
+        room = [end - start for start, end in pairwise(starts)]
+        if len(room) != len(lengths) or any(not 0 <= each <= most for each, most in zip(lengths, room)):
+            given, expected = f"{lengths} keys at {starts}", "from 0 to the next start, and the end of the axis last"
+            raise refuse(cls.__name__, "a sequence is longer than its room", given, expected, "enlarge its room")
+        ends = max(lengths, default=-1), min(lengths, default=-1)
+        return cls(_whole(starts), *ends, starts, _whole(lengths), lengths)
+
+
+@dataclass
+class PaddedSequenceInfo(GappySequenceInfo):
+    """Sequences that start every `padding` keys."""
+
+    @property
+    def padding(self) -> int:
+        """The keys for which each sequence has room."""
+        return self.seqstart_py[1] if self.seqlen_py else 0
 
     @classmethod
     def from_seqlens_padded(cls, seqlens: Sequence[int], padding: int) -> Self:
         """Sequences of these lengths, each followed by padding."""
-        lengths = [int(each) for each in seqlens]
-        if any(not 0 <= each <= padding for each in lengths):
-            given, expected = f"{lengths}", f"from 0 to padding={padding}"
-            raise refuse(
-                "from_seqlens_padded", "a sequence is longer than its room", given, expected, "enlarge padding"
-            )
-        starts = [padding * number for number in range(len(lengths) + 1)]
-        ends = max(lengths, default=-1), min(lengths, default=-1)
-        whole = torch.tensor(starts, dtype=torch.int32), *ends, starts
-        return cls(*whole, torch.tensor(lengths, dtype=torch.int32), lengths, padding)
+        return cls.from_seqlens_gappy([padding * number for number in range(len(seqlens) + 1)], seqlens)
 
 
 @dataclass
@@ -592,6 +618,228 @@ class BlockDiagonalCausalWithOffsetPaddedKeysMask(BlockDiagonalPaddedKeysMask):
     """The same, causal, with the last row of each sequence at the last key that it uses."""
 
     right, last = 0, True
+
+
+@dataclass
+class BlockDiagonalCausalLocalAttentionPaddedKeysMask(BlockDiagonalCausalWithOffsetPaddedKeysMask):
+    """The same for the last keys of a row. _window_size: how many, its own included."""
+
+    @classmethod
+    def from_seqlens_local(cls, q_seqlen: Any, kv_padding: Any, kv_seqlen: Any, window_size: int) -> Self:
+        """The bias of sequences of these lengths.
+
+        Args:
+            q_seqlen: rows of each sequence.
+            kv_padding: keys for which each sequence has room.
+            kv_seqlen: keys that it uses.
+            window_size: the keys that a row attends to, its own included.
+
+        Returns:
+            The bias.
+        """
+        return replace(cls.from_seqlens(q_seqlen, kv_padding, kv_seqlen), _window_size=window_size)
+
+
+@dataclass
+class BlockDiagonalLocalAttentionPaddedKeysMask(BlockDiagonalPaddedKeysMask):
+    """The same for keys before and after the place of a row, with the last row at the last key that is used."""
+
+    window_left: int = 0
+    window_right: int = 0
+
+    last = True
+
+    def _window(self) -> tuple[int, int]:
+        return self.window_left, self.window_right
+
+    @classmethod
+    def from_seqlens_local(
+        cls, q_seqlen: Any, kv_padding: Any, kv_seqlen: Any, window_left: int, window_right: int
+    ) -> Self:
+        """The bias of sequences of these lengths.
+
+        Args:
+            q_seqlen: rows of each sequence.
+            kv_padding: keys for which each sequence has room.
+            kv_seqlen: keys that it uses.
+            window_left: keys before the place of a row.
+            window_right: keys after it.
+
+        Returns:
+            The bias.
+        """
+        bias = cls.from_seqlens(q_seqlen, kv_padding, kv_seqlen)
+        return replace(bias, window_left=window_left, window_right=window_right)
+
+
+@dataclass
+class BlockDiagonalGappyKeysMask(BlockDiagonalMask):
+    """Packed rows over keys with unused ones between the sequences."""
+
+    k_seqinfo: GappySequenceInfo
+
+    @classmethod
+    def from_seqlens(  # type: ignore[override]
+        cls, q_seqlen: Any, kv_seqstarts: Any, kv_seqlen: Any, *, device: Any = None
+    ) -> Self:
+        """The bias of sequences of these lengths.
+
+        Args:
+            q_seqlen: rows of each sequence.
+            kv_seqstarts: where the keys of each sequence start, and the end of the axis.
+            kv_seqlen: how many keys each has.
+            device: has no effect.
+
+        Returns:
+            The bias.
+        """
+        keys = GappySequenceInfo.from_seqlens_gappy(kv_seqstarts, kv_seqlen)
+        return cls(SequenceInfo.from_seqlens(q_seqlen), keys)
+
+
+@dataclass
+class BlockDiagonalCausalWithOffsetGappyKeysMask(BlockDiagonalGappyKeysMask):
+    """The same, causal, with the last row of each sequence at its last key."""
+
+    right, last = 0, True
+
+
+# ---- biases over keys in pages ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class PagedBlockDiagonalGappyKeysMask(AttentionBias):
+    """Packed rows over keys in pages, of which each sequence uses some in a row; the keys are (1, all keys, H, K).
+
+    Args:
+        q_seqinfo: where the sequences of rows start.
+        k_seqinfo: where the keys of each start in its own pages, and how many they are.
+        block_tables: (B, n) the pages of each sequence.
+        page_size: the keys of a page.
+
+    Examples:
+        >>> bias = PagedBlockDiagonalGappyKeysMask.from_seqlens([1], [1], [2], torch.tensor([[3, 0]]), page_size=2)
+        >>> bias.materialize((1, 8))
+        tensor([[0., -inf, -inf, -inf, -inf, -inf, -inf, 0.]])
+    """
+
+    q_seqinfo: SequenceInfo
+    k_seqinfo: GappySequenceInfo
+    block_tables: torch.Tensor
+    page_size: int
+
+    causal: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        room = self.block_tables.shape[1] * self.page_size
+        keys = [*self.k_seqinfo.intervals()]
+        if len(keys) != len(self.block_tables) or any(not 0 <= start <= end <= room for start, end in keys):
+            given, expected = f"keys {keys}", f"from 0 to {room} for each of {len(self.block_tables)} sequences"
+            raise refuse(type(self).__name__, "pages for other sequences", given, expected, "extend block_tables")
+
+    @classmethod
+    def from_seqlens(
+        cls,
+        q_seqlen: Any,
+        kv_seqstarts: Any,
+        kv_seqlen: Any,
+        block_tables: torch.Tensor,
+        page_size: int,
+        *,
+        device: Any = None,
+    ) -> Self:
+        """The bias of sequences of these lengths.
+
+        Args:
+            q_seqlen: rows of each sequence.
+            kv_seqstarts: where the keys of each start in its own pages.
+            kv_seqlen: how many keys each has.
+            block_tables: (B, n) the pages of each sequence.
+            page_size: the keys of a page.
+            device: has no effect.
+
+        Returns:
+            The bias.
+        """
+        starts, lengths = ([int(each) for each in some] for some in (kv_seqstarts, kv_seqlen))
+        keys = GappySequenceInfo(_whole(starts), max(lengths), min(lengths), starts, _whole(lengths), lengths)
+        return cls(SequenceInfo.from_seqlens(q_seqlen), keys, block_tables, page_size)
+
+    def unpaged(self) -> tuple[torch.Tensor, BlockDiagonalGappyKeysMask]:
+        """Where the keys of all sequences are on the axis of the pages, and the bias of these keys in one row."""
+        places = self.block_tables.long()[..., None] * self.page_size + torch.arange(self.page_size)
+        own = [row[start:end] for row, (start, end) in zip(places.flatten(1), self.k_seqinfo.intervals())]
+        kind = BlockDiagonalCausalWithOffsetGappyKeysMask if self.causal else BlockDiagonalGappyKeysMask
+        sizes = self.k_seqinfo.seqlen_py
+        keys = GappySequenceInfo.from_seqlens_gappy([0, *np.cumsum(sizes).tolist()], sizes)
+        return torch.cat([places[:0, 0, 0], *own]), kind(self.q_seqinfo, keys)
+
+    def rules(self, rows: int, keys: int) -> tuple[Expr | None, Any]:
+        """(mask, score) over the keys of `unpaged`."""
+        return self.unpaged()[1].rules(rows, keys)
+
+    def materialize(
+        self, shape: Sequence[int], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> torch.Tensor:
+        """The bias as an array (…, M, keys of all pages), as for `AttentionBias`.
+
+        Args:
+            shape: (…, M, N), of which N has no effect.
+            dtype: of the array.
+            device: of the array.
+
+        Returns:
+            The array.
+        """
+        at, bias = self.unpaged()
+        packed = bias.materialize((shape[-2], len(at)), dtype, device)
+        pages = int(self.block_tables.max()) + 1 if self.block_tables.numel() else 0
+        found = packed.new_full((shape[-2], pages * self.page_size), -torch.inf)
+        for (start, end), (first, stop) in zip(bias.q_seqinfo.intervals(), bias.k_seqinfo.intervals()):
+            found[start:end, at[first:stop]] = packed[start:end, first:stop]
+        return found.expand(*shape[:-2], *found.shape)
+
+
+@dataclass
+class PagedBlockDiagonalCausalWithOffsetGappyKeysMask(PagedBlockDiagonalGappyKeysMask):
+    """The same, causal, with the last row of each sequence at its last key."""
+
+    causal = True
+
+
+@dataclass
+class PagedBlockDiagonalPaddedKeysMask(PagedBlockDiagonalGappyKeysMask):
+    """Packed rows over keys in pages, of which each sequence uses the first ones."""
+
+    # xformers gives this class other arguments than the one above, from which it does not derive it.
+    @classmethod
+    def from_seqlens(  # type: ignore[override]
+        cls, q_seqlen: Any, kv_seqlen: Any, block_tables: torch.Tensor, page_size: int, *, device: Any = None
+    ) -> Self:
+        """The bias of sequences of these lengths.
+
+        Args:
+            q_seqlen: rows of each sequence.
+            kv_seqlen: keys that it uses.
+            block_tables: (B, n) the pages of each sequence.
+            page_size: the keys of a page.
+            device: has no effect.
+
+        Returns:
+            The bias.
+        """
+        return super().from_seqlens(q_seqlen, [0] * len(kv_seqlen), kv_seqlen, block_tables, page_size)
+
+
+@dataclass
+class PagedBlockDiagonalCausalWithOffsetPaddedKeysMask(PagedBlockDiagonalPaddedKeysMask):
+    """The same, causal, with the last row of each sequence at the last key that it uses."""
+
+    causal = True
+
+
+def _whole(numbers: Iterable[int]) -> torch.Tensor:
+    return torch.tensor([int(each) for each in numbers], dtype=torch.int32)
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
