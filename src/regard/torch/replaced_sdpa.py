@@ -98,9 +98,8 @@ class Replacement(ReplacedOperators):
         torch.backends.mha.set_fastpath_enabled(cls.fused)
 
     def __repr__(self) -> str:
-        own, rest = self.calls[REGARD], [(why, count) for why, count in self.calls.items() if why != REGARD]
-        by_torch = "".join(f", {count} by torch ({why})" for why, count in rest)
-        return f"<{NAME}: {counted(own, 'call')} by regard{by_torch}>"
+        by_torch = "".join(f", {count} by torch ({why})" for why, count in self.calls.items() if why != REGARD)
+        return f"<{NAME}: {counted(self.calls[REGARD], 'call')} by regard{by_torch}>"
 
 
 def _attend(
@@ -115,18 +114,18 @@ def _attend(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """The operator on the CPU."""
-    rules: Any = (attn_mask, None) if attn_mask is not None and attn_mask.dtype is torch.bool else (None, attn_mask)
-    start = None
-    if is_causal:
-        rules, start = (CAUSAL, rules[1]), 0
+    score = attn_mask if attn_mask is not None and attn_mask.dtype is not torch.bool else None
+    mask: Any = CAUSAL if is_causal else attn_mask if score is None else None
+    start = 0 if is_causal else None
     # In memory the output is as that of torch's kernel: the rows of all heads side by side where the queries have them.
-    beside = query.ndim == 4 and query.stride(1) < query.stride(2) and query.shape[3] == value.shape[3]
+    heads = enable_gqa or query.shape[-3:-2] == key.shape[-3:-2]
+    beside = heads and query.ndim == 4 and query.stride(1) < query.stride(2) and query.shape[3] == value.shape[3]
     known = None
     few = torch.is_grad_enabled() and _few_to_learn(query, key, value)
     usual = not few and not dropout_p and (attn_mask is None or not is_causal) and torch._C._get_flash_sdp_enabled()
-    if usual and query.ndim < 5 and (enable_gqa or query.shape[-3:-2] == key.shape[-3:-2]):
+    if usual and query.ndim < 5 and (heads or key.shape[-3:-2] == (1,)):
         engine = ROWS_FIRST["auto"] if beside else "auto"
-        known = direct.attend(query, key, value, *rules, scale, start, None, 0.0, None, None, None, engine)
+        known = direct.attend(query, key, value, mask, score, scale, start, None, 0.0, None, None, None, engine)
     why = "few pairs, with gradients" if few else None
     if known is None and not few:
         why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
@@ -138,7 +137,7 @@ def _attend(
         options: Any = {"scale": scale, "enable_gqa": enable_gqa}
         return OPERATOR.decompose(query, key, value, attn_mask, dropout_p, is_causal, **options)
     seed = int(torch.randint(2**63 - 1, ())) if dropout_p else None
-    arguments = Arguments(rules[0], rules[1], scale, start, None, dropout_p, seed)
+    arguments = Arguments(mask, score, scale, start, None, dropout_p, seed)
     if beside and not dropout_p and (attn_mask is None or not attn_mask.requires_grad):
         return attention_rows_first(query, key, value, arguments).transpose(1, 2)
     return attention(query, key, value, **arguments._asdict())
@@ -159,7 +158,7 @@ def _why_not(q, k, v, mask, dropout: float, causes: bool, grouped: bool) -> str 
     if len(sizes) < 3 or keys[:-1] != v.shape[:-1] or len(keys) != len(sizes) or keys[-1] != sizes[-1]:
         return "sizes that broadcast"
     H, G = sizes[-3], keys[-3]
-    if sizes[:-3] != keys[:-3] or (H != G and not (grouped and G and not H % G)):
+    if sizes[:-3] != keys[:-3] or (H != G != 1 and not (grouped and G and not H % G)):
         return "sizes that broadcast"
     if not q.numel() or not k.numel() or not v.numel():
         return "no numbers"
