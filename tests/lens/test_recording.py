@@ -280,19 +280,22 @@ def test_a_cache_of_regard(some):
 @pytest.mark.parametrize("implementation", ["regard", "sdpa", "eager"])
 def test_windows_stand_one_after_the_other(implementation):
     """Attention within windows is one call: its own weights in blocks along the diagonal, nothing between them."""
-    config = T.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
+    config = T.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 2], window_size=4)
     torch.manual_seed(0)
     model, pixels = sharpened(T.SwinModel(config).eval()), torch.randn(2, 3, 16, 16)
+    hf.register()
     model.set_attn_implementation(implementation)
     run, seen = look(model, inputs={"pixel_values": pixels}, entry=1), []
+    module = look(torch.nn.Sequential(model), inputs=pixels, entry=1)  # whose batch nobody names
     model.set_attn_implementation("eager")
-    for layer in model.encoder.layers[0].blocks:
+    for layer in (*model.encoder.layers[0].blocks, *model.encoder.layers[1].blocks):
         layer.attention.register_forward_hook(lambda *made: seen.append(made[2][1].detach()))
     model(pixels)
-    for call, exact in zip(run.calls, seen, strict=True):
-        own = [torch.block_diag(*head) for head in exact[4:].swapaxes(0, 1)]
+    for call, same, exact in zip(run.calls, module.calls, seen, strict=True):
+        own = [torch.block_diag(*head) for head in exact[len(exact) // 2 :].swapaxes(0, 1)]
         np.testing.assert_allclose(call.weights(), np.stack(own), atol=5e-6)
-        assert run.axes[call.keys].tokens[17] == "1:1"
+        assert np.array_equal(call.weights(), same.weights())
+    assert run.axes[run.calls[0].keys].tokens[17] == "1:1"
 
 
 @pytest.mark.slow
