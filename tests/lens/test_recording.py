@@ -115,6 +115,10 @@ def capped(q, k, v):
     return torch.softmax(torch.where(tril(q.shape[2]), s, torch.tensor(-1e30)), dim=-1) @ v
 
 
+def absolute(q, k, v):
+    return (q @ k.mT).abs().softmax(-1) @ v
+
+
 def clamped(q, k, v):
     """A step that has no rule."""
     return (q @ k.transpose(-2, -1)).clamp(-0.5, 0.5).softmax(-1) @ v
@@ -143,6 +147,7 @@ RULES = {
     plain: ("None", "None"),
     masked: ("key <= query", "None"),
     capped: ("key <= query", "5.0 * tanh(score / 5.0)"),
+    absolute: ("None", "abs(score)"),
     clamped: None,
     renormalised: None,
     sdpa: ("key <= query", "None"),

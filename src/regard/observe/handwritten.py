@@ -31,7 +31,8 @@ class Trail:
     seconds: the time of all operations so far. scores: the input of the softmax; None before it. steps: the operations
     in order, the product itself first. weights: the factor of the values; None before that product. combined: the
     operation after the softmax that combined its weights with those of other heads, or of another softmax; None without
-    one. order: how the axes of the output become (…, Q, E); None if they have this order.
+    one. repeated: whether a softmax of its weights was taken. order: how the axes of the output become (…, Q, E); None
+    if they have this order.
     """
 
     q: torch.Tensor
@@ -42,6 +43,7 @@ class Trail:
     steps: list[Step] = field(default_factory=list)
     weights: torch.Tensor | None = None
     combined: str | None = None
+    repeated: bool = False
     order: list[int] | None = None
 
 
@@ -82,6 +84,7 @@ class Products:
         trail.outside += [part for part in given if part not in self.trails]
         trail.steps.append(Step(name, _without(source, args), _without(source, kwargs), tuple(out.shape)))
         if name in ("softmax", "_softmax"):
+            trail.repeated = trail.scores is not None and trail.scores is not source
             trail.scores = source
         elif trail.scores is not None and (name in OVER_HEADS or self._second_softmax(trail, given)):
             trail.combined = name

@@ -12,6 +12,7 @@ import torch
 from ...common.arrays import read_array
 from ...language.added_masks import ORDINARY, hidden_beside, hides, range_of
 from ...language.expr import Expr, Op, score
+from ...language.functions import relu, sigmoid, square
 from .one_entry import added
 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
@@ -39,6 +40,7 @@ PLUS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
 MINUS = {"sub", "__sub__", "sub_", "__isub__"}
 TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide"}
+POINTWISE: dict[str, Callable[[Expr], Expr]] = {"abs": abs, "relu": relu, "sigmoid": sigmoid, "square": square}
 
 # An operand that broadcasts with scores of these sizes, as (H, Q, K) numbers of the batch entry; broadcast axes have
 # stride 0.
@@ -102,6 +104,10 @@ def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
         found.settle()
         found.scale *= found.divided  # c · tanh(s / c): s is the score before the division
         found.score = Op("tanh", found.score / found.divided if found.divided != 1 else found.score)
+        return True
+    if name in POINTWISE:
+        found.score = POINTWISE[name](found.settle())
+        found.divided = 1.0
         return True
     if name in ("masked_fill", "masked_fill_"):
         named = dict(zip(("scores", "mask", "value"), args)) | kwargs

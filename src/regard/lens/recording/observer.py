@@ -199,6 +199,8 @@ def _with_steps(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, n
     known: dict[str, Any] = {}
     if trail.combined is not None:
         notes["combined"] = trail.combined
+    if trail.repeated:
+        notes["repeated"] = True
     rules = read_steps(trail, layout.beside, layout.heads, start)
     if rules is None:
         notes["unread"] = "a step between product and softmax is not known"
