@@ -296,7 +296,7 @@ def test_rows_of_a_long_text_move_what_the_model_computed(opened):
 LEAST = 0.005  # the smallest weight that has a line
 DRAWN = """() => [...document.querySelectorAll("#lines-svg line")]
     .filter((line) => getComputedStyle(line).display !== "none" && getComputedStyle(line.parentNode).display !== "none")
-    .map((line) => [line.parentNode.dataset.head, line.parentNode.dataset.row, line.dataset.key,
+    .map((line) => [line.parentNode.dataset.row, line.dataset.key,
         line.getAttribute("stroke-width"), line.getAttribute("stroke-opacity")].map(Number))"""
 
 
@@ -309,10 +309,9 @@ def home(home):
     return view, exact
 
 
-def lines(view, head=0):
-    """The visible lines of the first or the second head: {(row, key): (width, opacity)}."""
-    found = view.tab.evaluate(DRAWN)
-    return {(int(i), int(j)): (width, opacity) for number, i, j, width, opacity in found if number == head}
+def lines(view):
+    """The visible lines: {(row, key): (width, opacity)}."""
+    return {(int(i), int(j)): found for i, j, *found in view.tab.evaluate(DRAWN)}
 
 
 def fits(found, p, rows=None, keys=None, rel=FINE_ERROR):
@@ -321,7 +320,7 @@ def fits(found, p, rows=None, keys=None, rel=FINE_ERROR):
     kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape)))] = True
     assert sorted(found) == [*map(tuple, np.argwhere(kept & (p >= LEAST)).tolist())] and found
     for at, drawn in found.items():
-        assert drawn == pytest.approx((0.5 + 4.5 * p[at], np.sqrt(p[at])), rel=rel)
+        assert drawn == pytest.approx([0.5 + 4.5 * p[at], np.sqrt(p[at])], rel=rel)
 
 
 def test_every_line_is_a_weight(home):

@@ -78,37 +78,21 @@ class Comparison {
 
   /** The row of both heads over the groups of keys: [ours, theirs], each {p, code, exact}; null if one of the runs lacks the row. */
   async row(place, group) {
-    const heads = this.heads(place);
-    const codes = await this.codes(place, group, (side, i) => source.row(this.sides[side], heads[side].call, heads[side].head, i));
-    return codes && codes.map((rows, side) => this.overKeys(place, side, rows));
-  }
-
-  /** The same of all heads of a call: a list of pairs. query: a row of the leading run. */
-  async rows(call, query) {
-    const place = { call, head: 0 };
-    const calls = this.heads(place).map((at) => at.call);
-    const codes = await this.codes(place, this.groupOf("queries", place, query), (side, i) => source.rows(this.sides[side], calls[side], i));
-    return codes && Array.from({ length: this.both[this.lead].calls[call].heads }, (_, number) => this.heads({ call, head: number }).map(({ head }, side) => {
-      const { K } = this.both[side].calls[calls[side]];
-      const part = (bytes) => bytes.subarray(head * K, (head + 1) * K);
-      return this.overKeys(place, side, codes[side].map(({ coarse, fine, exact }) => ({ coarse: part(coarse), fine: part(fine), exact })));
+    const heads = this.heads(place), rows = [0, 1].map((side) => this.ranges(place, "queries", side)[group]);
+    if (rows.some(([from, to]) => from === to)) return null;
+    return Promise.all(rows.map(async ([from, to], side) => {
+      const codes = await Promise.all(Array.from({ length: to - from }, (_, at) => source.row(this.sides[side], heads[side].call, heads[side].head, from + at)));
+      return overGroups(codes.map(weightsOf), this.ranges(place, "keys", side));
     }));
   }
 
-  /** The codes of the rows of a group in both runs, as load(side, i) finds them. */
-  async codes(place, group, load) {
-    const ranges = [0, 1].map((side) => this.axes(place).queries[2][group].slice(2 * side, 2 * side + 2));
-    if (ranges.some(([from, to]) => from === to)) return null;
-    return Promise.all(ranges.map(([from, to], side) => Promise.all(Array.from({ length: to - from }, (_, at) => load(side, from + at)))));
-  }
-
-  overKeys(place, side, rows) { return overGroups(rows.map(weightsOf), this.axes(place).keys[2].map((each) => each.slice(2 * side, 2 * side + 2))); }
+  /** The range of each group along the queries or keys of a head in one of the runs. */
+  ranges(place, kind, side) { return this.axes(place)[kind][2].map((each) => each.slice(2 * side, 2 * side + 2)); }
 
   /** The group of a position of the leading run. */
   groupOf(kind, place, position) {
     if (position === null || this.plain) return position;
-    const [, , groups] = this.axes(place)[kind];
-    return groups.findIndex((each) => position >= each[2 * this.lead] && position < each[2 * this.lead + 1]);
+    return this.ranges(place, kind, this.lead).findIndex(([from, to]) => position >= from && position < to);
   }
 
   /** 1 at each group whose tokens differ, along the queries or keys of a head; null if none do. */
@@ -128,8 +112,7 @@ class Comparison {
   /** The first position of a group in one of the runs; null if it has none. */
   positionIn(side, kind, place, group) {
     if (this.plain) return group;
-    const [, , groups] = this.axes(place)[kind];
-    const [from, to] = groups[group].slice(2 * side, 2 * side + 2);
+    const [from, to] = this.ranges(place, kind, side)[group];
     return from < to ? from : null;
   }
 }
@@ -151,9 +134,6 @@ function axisOfGroups(ours, theirs, groups, side) {
 
 /** Neighboring tokens as text. */
 const joinedTokens = ({ tokens, gap }, from, to) => tokens.slice(from, to).map((token, at) => `${at && gap[from + at] && !/^\s/.test(token) ? " " : ""}${token}`).join("");
-
-/** The weights of a row of codes, with the code of each. */
-const weightsOf = ({ coarse, fine, exact }) => ({ p: Float64Array.from(coarse, (code, at) => weight(code, fine?.[at])), code: coarse, exact });
 
 /** Rows over ranges of keys: the mean over the rows of the sum over each range; an invalid weight makes its sum invalid. */
 function overGroups(rows, ranges) {
@@ -183,12 +163,10 @@ const mergedSource = {
       const { Q, K } = comparison.both[side].calls[at.call];
       if (Q * K > LARGEST_MERGED) throw new Error(`a head of ${Q.toLocaleString("en")} × ${K.toLocaleString("en")} weights is too large to be compared with other tokens; at most ${LARGEST_MERGED.toLocaleString("en")}`);
       const whole = await source.head(comparison.sides[side], at.call, at.head);
-      const { queries, keys } = comparison.axes(place);
-      const ranges = keys[2].map((each) => each.slice(2 * side, 2 * side + 2));
-      const [coarse, fine] = [new Uint8Array(queries[2].length * ranges.length), new Uint8Array(queries[2].length * ranges.length).fill(128)];
+      const [rows, ranges] = ["queries", "keys"].map((kind) => comparison.ranges(place, kind, side));
+      const [coarse, fine] = [new Uint8Array(rows.length * ranges.length), new Uint8Array(rows.length * ranges.length).fill(128)];
       const row = (i) => weightsOf(rowOfCodes(whole, K, i));
-      queries[2].forEach((group, g) => {
-        const [from, to] = group.slice(2 * side, 2 * side + 2);
+      rows.forEach(([from, to], g) => {
         if (from === to) return;
         const found = overGroups(Array.from({ length: to - from }, (_, step) => row(from + step)), ranges);
         for (let at = 0; at < ranges.length; at++) [coarse[g * ranges.length + at], fine[g * ranges.length + at]] = codesOf(found.p[at], found.code[at]);

@@ -29,16 +29,6 @@ async function tracksOf(n, { call, head } = state) {
   return loadedTracks.get(name) ?? loadedTracks.set(name, await sourceOf(n).tracks(n, call, head));
 }
 
-/** Values by level: the largest of every 2^level values, so that a bar needs at most a few of them. */
-const pyramid = once((values) => {
-  const levels = [values];
-  while (levels.at(-1).length > 256) { // NaN is preserved
-    const last = levels.at(-1);
-    levels.push(Float32Array.from({ length: Math.ceil(last.length / 2) }, (_, at) => Math.max(last[2 * at], last[2 * at + 1] ?? 0)));
-  }
-  return levels;
-});
-
 function drawMargins(plot, context, at) {
   const keys = { of: runs[plot.run()].axes[plot.call.keys], first: at.column, step: at.kx, length: plot.width, most: plot.call.K, across: true };
   const rows = { of: runs[plot.run()].axes[plot.call.queries], first: at.row, step: at.ky, length: plot.height, most: Math.min(plot.call.Q, plot.place.rows), across: false };
@@ -171,14 +161,12 @@ function differences(plot, side) {
   if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, css("--out")));
 }
 
-/** Calls draw(from, to, value) for visible bars with a value other than 0, including NaN. */
+/** Calls draw(from, to, value) for visible bars with a value other than 0, including NaN: the largest of the values that share a pixel. */
 function trackBlocks(side, values, draw) {
-  const levels = pyramid(values);
-  const level = clamp(Math.floor(Math.log2(1 / side.step)), 0, levels.length - 1);
-  const size = 2 ** level;
-  for (let at = Math.max(0, Math.floor(side.first / size)); at * size < side.last; at++) {
-    const value = levels[level][at];
-    if (value !== 0) draw(alongAxis(side, at * size), alongAxis(side, Math.min(side.most, (at + 1) * size)), value);
+  const size = Math.max(1, Math.floor(1 / side.step));
+  for (let at = Math.max(0, Math.floor(side.first / size) * size); at < side.last; at += size) {
+    const value = Math.max(...values.subarray(at, at + size));
+    if (value !== 0) draw(alongAxis(side, at), alongAxis(side, Math.min(side.most, at + size)), value);
   }
 }
 

@@ -25,8 +25,6 @@ function secondNow() {
   if (!call || (n === state.run && !alikeCalls(call, callNow()))) return null;
   return isMean(state.second.head) ? (runsNow() || noMeans(n) ? null : state.second) : state.second.head < call.heads ? state.second : null;
 }
-/** The same if it is a head of the run that is shown. */
-const secondBeside = () => (runsNow() ? null : secondNow());
 
 const comparison = {
   name: "compare", comparisons: new Memory(8), turn: 0,
