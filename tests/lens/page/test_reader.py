@@ -223,7 +223,8 @@ def test_a_picture_is_read_by_its_patches(opened, words):
     seen.tab.focus("#patches-grid")
     seen.press("ArrowDown", "ArrowLeft")
     assert seen.state("query") == 5
-    seen.tab.evaluate("patches.slider.value = 100; patches.slider.dispatchEvent(new Event('input'))")
+    strongest = "(range) => { range.value = 100; range.dispatchEvent(new Event('input')); }"
+    seen.tab.eval_on_selector("#patches input", strongest)
     patches = exact[0][0, 5, 1:10]
     for place in (0, 8):
         (colour,) = seen.each(f"#patch-{place + 1}", "node.style.background.match(/\\d+/g).map(Number)")

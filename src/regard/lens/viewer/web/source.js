@@ -114,14 +114,9 @@ class Embedded {
     const { coarse, fine, exact } = await this.head(n, call, head);
     const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
     const [size, top, left] = [2 ** level, row * TILE, column * TILE];
-    if (level === 0) {
-      const part = (codes) => Uint8Array.from({ length: rows * columns }, (_, at) => codes[(top + Math.floor(at / columns)) * K + left + (at % columns)]);
-      return { rows, columns, exact, coarse: part(coarse), fine: part(fine) };
-    }
-    return { rows, columns, exact, coarse: Uint8Array.from({ length: rows * columns }, (_, at) => {
-      const [i, j] = [(top + Math.floor(at / columns)) * size, (left + (at % columns)) * size];
-      return pooled({ coarse, fine }, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
-    }) };
+    const cells = (make) => Uint8Array.from({ length: rows * columns }, (_, at) => make((top + Math.floor(at / columns)) * size, (left + (at % columns)) * size));
+    if (level === 0) return { rows, columns, exact, coarse: cells((i, j) => coarse[i * K + j]), fine: cells((i, j) => fine[i * K + j]) };
+    return { rows, columns, exact, coarse: cells((i, j) => pooled({ coarse, fine }, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K))) };
   }
 
   async row(n, call, head, i) {
@@ -208,6 +203,20 @@ class Served {
     const [of, made] = await Promise.all([this.request(`matrices/${n}/${call}/${head}`), this.request(`products/${n}/${call}/${head}/${i}/${j}`)]);
     const wide = made.y?.length;
     return { ...of, ...made, head, row: i, key: j, own: made.by_head?.subarray(head * wide, (head + 1) * wide) };
+  }
+}
+
+const LARGEST_DERIVED = 2.5e7; // weights of a head
+/** A source of runs with names, whose weights are computed from whole heads of other runs: codes(name, call, head) -> {coarse, fine, exact}; what: is too large, in words. */
+class Derived {
+  constructor(what, codes, more) { Object.assign(this, { held: new Memory(12), what, codes, tile: Embedded.prototype.tile }, more); }
+
+  head(name, call, head) {
+    return this.held.get(`${name} ${call} ${head}`, async () => {
+      const { Q, K } = runs[name].calls[call];
+      if (Q * K > LARGEST_DERIVED) throw new Error(`a head of ${Q.toLocaleString("en")} × ${K.toLocaleString("en")} weights is too large ${this.what}; at most ${LARGEST_DERIVED.toLocaleString("en")}`);
+      return this.codes(name, call, head);
+    });
   }
 }
 

@@ -4,8 +4,6 @@
 // runs has is masked in the other. Such a run has a name instead of a number: runs[name] describes it, and sourceOf(name) has its
 // weights. Its calls are those of the leading run, which the rest of the page shows.
 
-const LARGEST_MERGED = 2.5e7; // weights of a head
-
 const alignments = once((ours) => once((theirs) => aligned(ours.tokens, theirs.tokens)));
 /** The groups of two axes. */
 const groupsOf = (ours, theirs) => alignments(ours)(theirs);
@@ -104,9 +102,7 @@ class Comparison {
 
   /** Whether no group of a range along the queries or keys of a head is in both runs. */
   lone(place, kind, from, to) {
-    const [, , groups] = this.axes(place)[kind];
-    groups.shared ??= cumulative(groups.map(([a0, a1, b0, b1]) => a0 < a1 && b0 < b1));
-    return groups.shared[Math.min(to, groups.length)] === groups.shared[Math.min(from, groups.length)];
+    return this.axes(place)[kind][2].slice(from, to).every(([a0, a1, b0, b1]) => a0 === a1 || b0 === b1);
   }
 
   /** The first position of a group in one of the runs; null if it has none. */
@@ -149,36 +145,24 @@ function overGroups(rows, ranges) {
   return { p, code, exact: rows[0].exact };
 }
 
-/** The weights of merged runs, computed from the whole heads of the runs that they were made of. */
-const mergedSource = {
+/** The weights of merged runs. */
+const mergedSource = new Derived("to be compared with other tokens", async (name, call, head) => {
+  const { comparison, side } = mergedSource.comparisons.get(name);
+  const place = { call, head }, at = comparison.heads(place)[side];
+  const whole = await source.head(comparison.sides[side], at.call, at.head);
+  const row = (i) => weightsOf(rowOfCodes(whole, comparison.both[side].calls[at.call].K, i));
+  const [rows, ranges] = ["queries", "keys"].map((kind) => comparison.ranges(place, kind, side));
+  const [coarse, fine] = [new Uint8Array(rows.length * ranges.length), new Uint8Array(rows.length * ranges.length).fill(128)];
+  rows.forEach(([from, to], g) => {
+    if (from === to) return;
+    const found = overGroups(Array.from({ length: to - from }, (_, step) => row(from + step)), ranges);
+    for (let j = 0, to = g * ranges.length; j < ranges.length; j++, to++) [coarse[to], fine[to]] = codesOf(found.p[j], found.code[j]);
+  });
+  return { coarse, fine, exact: whole.exact };
+}, {
   comparisons: new Map(),
-  held: new Memory(12),
-
-  /** The codes of a head: {coarse, fine, exact}. */
-  head(name, call, head) {
-    return this.held.get(`${name} ${call} ${head}`, async () => {
-      const { comparison, side } = this.comparisons.get(name);
-      const place = { call, head };
-      const at = comparison.heads(place)[side];
-      const { Q, K } = comparison.both[side].calls[at.call];
-      if (Q * K > LARGEST_MERGED) throw new Error(`a head of ${Q.toLocaleString("en")} × ${K.toLocaleString("en")} weights is too large to be compared with other tokens; at most ${LARGEST_MERGED.toLocaleString("en")}`);
-      const whole = await source.head(comparison.sides[side], at.call, at.head);
-      const [rows, ranges] = ["queries", "keys"].map((kind) => comparison.ranges(place, kind, side));
-      const [coarse, fine] = [new Uint8Array(rows.length * ranges.length), new Uint8Array(rows.length * ranges.length).fill(128)];
-      const row = (i) => weightsOf(rowOfCodes(whole, K, i));
-      rows.forEach(([from, to], g) => {
-        if (from === to) return;
-        const found = overGroups(Array.from({ length: to - from }, (_, step) => row(from + step)), ranges);
-        for (let at = 0; at < ranges.length; at++) [coarse[g * ranges.length + at], fine[g * ranges.length + at]] = codesOf(found.p[at], found.code[at]);
-      });
-      return { coarse, fine, exact: whole.exact };
-    });
-  },
-
-  tile: Embedded.prototype.tile, // from the codes of the whole head, as there
-
   async tracks(name, call, head) { return figuresOf(await this.head(name, call, head), runs[name].calls[call], runs[name].axes[runs[name].calls[call].keys].special); },
-};
+});
 
 /** The source of a run: merged and value-weighted runs have names, all others numbers. */
 const sourceOf = (n) => (typeof n === "number" ? source : mergedSource.comparisons.has(n) ? mergedSource : valuedSource);

@@ -32,16 +32,13 @@ const atlas = {
     this.fill();
   },
 
-  /** The metrics of all runs that were shown so far. */
-  options() { this.metric.replaceChildren(...Object.entries(METRICS).map(([value, { title }]) => element("option", title, { value }))); },
-
   /** A button for every head, in rows by call; false if the heads are those that were shown before, as after a change of rules. */
   fill() {
     const { calls } = runs[state.run];
     const shown = JSON.stringify([Object.keys(METRICS), calls.map(({ name, layer, heads, queries, keys }, call) => [name, layer, heads, queries, keys, badges.worst(badges.at(call, null))])]);
     if (shown === this.filled) return false;
     this.filled = shown;
-    this.options();
+    this.metric.replaceChildren(...chooser(titlesIn(METRICS)).children); // of all runs that were shown so far
     const kinds = new Map(); // calls with the same axes are together
     runs[state.run].calls.forEach((call, number) => {
       const kind = call.queries === call.keys ? call.queries : `${call.queries} → ${call.keys}`;

@@ -34,11 +34,10 @@ const live = {
     this.reset = button("undo the changes", () => choose({ text: null, without: null, ...AS_RECORDED }), { id: "live-reset", title: "The text and the rules that were recorded" });
     this.original = button("compare with the original", () => choose({ original: !state.original }), { id: "live-original" });
     this.said = element("p", undefined, { id: "live-said", className: "note", role: "status" });
-    $("live").append(
-      element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.original, this.reset),
-      ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text), element("div", undefined, { id: "live-without" }, this.head, this.edge)]),
-      element("div", undefined, { id: "live-rules" }, ...Object.entries(this.fields).map(([name, field]) => element("label", `${RULES[name].label} `, {}, field))),
-      this.said, this.difference);
+    const fields = Object.entries(this.fields).map(([name, field]) => element("label", `${RULES[name].label} `, {}, field));
+    if (data.live !== null) $("live").append(element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text));
+    $("live").append(folds.make("live", data.live === null ? "Change the rules" : "Change the rules, or leave out a head", element("div", undefined, { id: "live-rules" }, ...fields),
+      element("div", undefined, { className: "tools" }, ...(data.live === null ? [] : [this.head, this.edge]), this.original, this.reset)), this.said, this.difference);
     this.text.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => choose({ text: this.text.value.trim() && this.text.value !== data.live ? this.text.value : null }), 150);
@@ -49,7 +48,7 @@ const live = {
   field(name) {
     const common = { id: `live-${name}`, onchange: () => this.take(name) };
     if (name !== "mask") return element("input", undefined, { type: "number", ...common, ...RULES[name].field });
-    return element("select", undefined, common, ...Object.entries(MASKS).map(([value, title]) => element("option", title, { value })));
+    return chooser(MASKS, common);
   },
 
   /** Runs the model without a head or an edge, or with it again. */
