@@ -114,7 +114,7 @@ const atlas = {
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
     else if (!["matrix", "effect"].includes(state.metric)) notes.push("Linear colors from 0 to 100 %.");
     if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
-    $("atlas-note").textContent = notes.join(" ");
+    $("atlas-note").textContent = [...notes, noMeans(state.run)].join(" ").trim();
     for (const { call, head, button } of this.cells) {
       const found = badges.at(call, head);
       const value = state.metric === "matrix" ? ["spread", "sink"] : [state.metric];

@@ -77,7 +77,7 @@ const reader = {
     $("reader-title").replaceChildren(...(to ? [name, ` (${places[0].toLocaleString("en")}) attends to`] : ["attends to ", name, ` (${places[0].toLocaleString("en")})`]));
     this.ways.show(state.direction);
     this.pins.hidden = places.length < 2;
-    this.pinsText.textContent = to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`;
+    this.pinsText.textContent = places.length < 2 ? "" : to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`;
   },
 
   list(places, of) { return places.slice(0, 6).map((i) => `“\u2068${wordOf(of, i, 16)}\u2069” (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
