@@ -39,7 +39,7 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     both = [of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others)]
     console.print(Text.assemble((f"{_place(call)}, head {choice.head}", "bold"), ": ", _sentence(run, choice, *both)))
     console.print(Text(choice.why, "dim"))
-    console.print(_row(run, choice, *both, "█" if console.encoding.startswith("utf") else "#"))
+    console.print(_row(run, choice, "█" if console.encoding.startswith("utf") else "#", *both))
     console.print(_detectors(run))
 
 
@@ -127,7 +127,7 @@ def _table(*columns: Column | str) -> Table:
     return Table(*columns, box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
 
 
-def _row(run: Run, choice: Choice, weights: np.ndarray, others: np.ndarray, brick: str) -> Table:
+def _row(run: Run, choice: Choice, brick: str, weights: np.ndarray, others: np.ndarray) -> Table:
     """The keys with the largest weights in the chosen token's row, next to the mean of the other rows."""
     call = run.calls[choice.call]
     allowed = call.allowed(heads=choice.head, rows=choice.query)[0, 0]

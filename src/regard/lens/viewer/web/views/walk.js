@@ -46,6 +46,7 @@ const walk = {
     const found = isMean(head) ? null : await source.walk(run, call, head, query);
     if (turn !== this.turn) return;
     const numbers = found && Object.fromEntries(Object.entries(found).map(([name, value]) => [name, numbered(value)]));
+    if (numbers) Object.assign(numbers, { K: callNow().K, scale: callNow().formula.scale, D: numbers.q?.length ?? null, E: (numbers.sum ?? numbers.out)?.length ?? null });
     const matrices = numbers && await source.matrices(run, call, head, query, this.keyOf(numbers));
     if (turn !== this.turn) return;
     [this.numbers, this.matrices] = [numbers, matrices];
