@@ -315,13 +315,13 @@ def lines(view):
     return {(int(i), int(j)): found for i, j, *found in view.tab.evaluate(DRAWN)}
 
 
-def fits(found, p, rows=None, keys=None, rel=FINE_ERROR):
+def fits(found, p, rows=None, keys=None):
     """Fails unless the lines are those of the weights of these rows and keys, each as wide and opaque as said."""
     kept = np.zeros(p.shape, bool)
     kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape)))] = True
     assert sorted(found) == [*map(tuple, np.argwhere(kept & (p >= LEAST)).tolist())] and found
     for at, drawn in found.items():
-        assert drawn == pytest.approx([0.5 + 4.5 * p[at], np.sqrt(p[at])], rel=rel)
+        assert drawn == pytest.approx([0.5 + 4.5 * p[at], np.sqrt(p[at])], rel=FINE_ERROR)
 
 
 def test_every_line_is_a_weight(home):
