@@ -7,6 +7,9 @@ const SWATCHES = [[MASKED, "masked", "hatch"], [ZERO, "exactly 0", "zero"], [NAN
 
 const HABITS = ["special", "first", "previous", "itself", "distant"]; // figures that say what a head does
 
+/** Nodes and texts in which no line ends between a number and its %. */
+const unbroken = (parts) => parts.flatMap((part) => (typeof part === "string" ? part.split(/([\d.]+ %)/).map((text, at) => (at % 2 ? element("span", text, { className: "unbroken" }) : text)) : [part]));
+
 const legend = {
   name: "legend",
 
@@ -55,7 +58,7 @@ const legend = {
     const pinned = line.to ? queryAxis() : keyAxis();
     const start = [`${capital(headTitle())}${this.effect()}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
-    $("sentence").replaceChildren(...start, ...this.weights(line), ...this.wrong(line), ...this.habit());
+    $("sentence").replaceChildren(...start, ...unbroken([...this.weights(line), ...this.wrong(line), ...this.habit()]));
     const from = data.served ? "the server holds the run in full and sends weights" : line.error ? "every weight is computed from q, k and lse" : "every weight is stored";
     $("exactness").textContent = `${capital(line.exact)}; ${from} with a relative error of at most ${line.error ?? data.error}, vectors with at most 0.05 %.`;
   },

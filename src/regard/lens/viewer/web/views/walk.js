@@ -109,7 +109,7 @@ const walk = {
   step(each, head, number, w) {
     const call = callNow(), formula = each.formula(w, call);
     head.replaceChildren(element("span", number, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
-      element("span", each.shape(w, call) || "", { className: "soft walk-shape" }));
+      element("span", each.shape(w, call) || "", { className: "soft walk-shape unbroken" }));
     const open = this.opened.has(each.id);
     $(`walk-${each.id}`).replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order), ...(each.more?.(w, this.matrices) ?? [])] : []));
   },
