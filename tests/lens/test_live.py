@@ -191,7 +191,7 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     """A typed text and a switched rule reach the sentence, the map and the walk; the address keeps them; the reset
     brings the model's own run back.
     """
-    view = Opened(chromium, texts.address, "#call=3&head=1&query=9")
+    view = Opened(chromium, texts.address, "#call=3&head=1&query=9&open=live")
     view.tab.fill("#live-text", WIDE)
     until(view, "state.run > 0")
     assert "wide" in view.text("#reader")
@@ -226,7 +226,7 @@ def test_a_page_without_a_model_keeps_what_a_switch_of_rules_does_not_touch(chro
     to the value that is used, and the page says what is expected; so it does of a server that was stopped.
     """
     with server.Server(example(12)[0]) as running:
-        view = Opened(chromium, running.address)
+        view = Opened(chromium, running.address, "#open=live")
         view.tab.evaluate("window.option = document.querySelector('#map-head option')")
         view.tab.select_option("#live-mask", "none")
         until(view, "state.run > 0")

@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers as T
 from PIL import Image
+from tokenizers import Tokenizer, models
 
 import regard as rg
 from regard.lens import Axis
@@ -333,6 +334,12 @@ def test_image_tokens_of_a_text_lie_on_the_picture():
     assert (text.grid, text.image, len(text), run.axes["patches"].grid) == ((4, 4), [*range(1, 17)], 21, (4, 4))
     assert text.picture == run.axes["patches"].picture
     assert not {"duplicate", "induction"} & look(model, inputs=given).calls[-1].rows.keys()
+    words = Tokenizer(models.WordLevel({"cat": 2, "<image>": 9}))
+    reader = T.PreTrainedTokenizerFast(tokenizer_object=words, image_token="<image>")
+    seer = T.models.vit.image_processing_pil_vit.ViTImageProcessorPil(size=16)
+    both = T.LlavaProcessor(seer, reader, 4, "default", image_token="<image>", num_additional_image_tokens=1)
+    text = look(model, "cat", picture=np.zeros((16, 16, 3), np.uint8), tokenizer=both).axes["text"]
+    assert text.image == [*range(16)] and text.tokens[16] == "cat"  # a text that does not say where comes after
 
 
 @pytest.mark.parametrize("kind", ["tiles", "merged blocks", "three pictures", "parts in a higher resolution"])

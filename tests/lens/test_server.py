@@ -55,7 +55,6 @@ def test_numbers_are_the_weights(served):
         "tile/0/0/1/share/2/0/0": cells.sum(3).mean(1),
         "tile/0/0/1/largest/2/0/0": cells.max((1, 3)),
         "row/0/1/3/123": weights[1][3][123],
-        "rows/0/1/123": weights[1][:, 123].ravel(),
         "column/1/0/2/45": others[0][2][:, 45],
         "pair/0/1/150/120": weights[1][:, 150, 120],
     }.items():

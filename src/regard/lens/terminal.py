@@ -36,9 +36,10 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     calls = f"{counted(len(run.calls), 'attention call')} × {counted(heads, 'head')}"
     console.print(Text(f"{visible(run.model)} · {calls} · {sizes}", "bold"))
     call = run.calls[choice.call]
-    console.print(Text.assemble((f"{_place(call)}, head {choice.head}", "bold"), ": ", _sentence(run, choice)))
+    both = [of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others)]
+    console.print(Text.assemble((f"{_place(call)}, head {choice.head}", "bold"), ": ", _sentence(run, choice, *both)))
     console.print(Text(choice.why, "dim"))
-    console.print(_row(run, choice, "█" if console.encoding.startswith("utf") else "#"))
+    console.print(_row(run, choice, "█" if console.encoding.startswith("utf") else "#", *both))
     console.print(_detectors(run))
 
 
@@ -91,10 +92,9 @@ def _size(name: str, count: int) -> str:
     return words(name) if name.startswith(f"{count} ") else f"{count} {words(name)}"
 
 
-def _sentence(run: Run, choice: Choice) -> str:
+def _sentence(run: Run, choice: Choice, weights: np.ndarray, others: np.ndarray) -> str:
     """The strongest key of the chosen row, next to the mean of the other rows."""
     call = run.calls[choice.call]
-    weights, others = (of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others))
     row = f"“{named(run.axes[call.queries], choice.query)}” ({choice.query})"
     if not np.isfinite(weights).all() or not weights.any():
         return f"{row} has no key with a valid weight"
@@ -127,10 +127,9 @@ def _table(*columns: Column | str) -> Table:
     return Table(*columns, box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
 
 
-def _row(run: Run, choice: Choice, brick: str) -> Table:
+def _row(run: Run, choice: Choice, brick: str, weights: np.ndarray, others: np.ndarray) -> Table:
     """The keys with the largest weights in the chosen token's row, next to the mean of the other rows."""
     call = run.calls[choice.call]
-    weights, others = (of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others))
     allowed = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
     queries, keys = (run.axes[name] for name in (call.queries, call.keys))
     shown = {"weight": (weights, ""), "other rows": (others, "dim")}

@@ -72,7 +72,7 @@ def test_a_served_page_has_no_violation(chromium):
     with Server(run, record=OpenModel.of(run)) as running:
         view = Opened(chromium, running.address, **window("light", 360), bypass_csp=True)
         assert view.tab.is_visible("#live")
-        view.choose(temperature=2)
+        view.choose(temperature=2, open=["live"])
         view.tab.wait_for_selector("#live-said:not(:empty)")
         no_violation(view)
         view.context.close()

@@ -109,7 +109,7 @@ def test_a_file_of_a_long_text_says_how_to_get_means(opened, monkeypatch):
     monkeypatch.setattr(embed, "MEANS", 1)
     run, _ = example(n=40)
     view = opened(run, "#call=0&head=mean")
-    assert "regard look --serve" in view.text("#map-means") and view.state("head") == choose(run).head
+    assert "regard look --serve" in view.text("#atlas-note") and view.state("head") == choose(run).head
     options = view.tab.locator("#map-head option", has_text="mean of")
     disabled = "nodes => nodes.map((node) => node.disabled && node.title.includes('--serve'))"
     assert options.evaluate_all(disabled) == [True] * 3

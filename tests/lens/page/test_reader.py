@@ -223,7 +223,8 @@ def test_a_picture_is_read_by_its_patches(opened, words):
     seen.tab.focus("#patches-grid")
     seen.press("ArrowDown", "ArrowLeft")
     assert seen.state("query") == 5
-    seen.tab.evaluate("patches.slider.value = 100; patches.slider.dispatchEvent(new Event('input'))")
+    strongest = "(range) => { range.value = 100; range.dispatchEvent(new Event('input')); }"
+    seen.tab.eval_on_selector("#patches input", strongest)
     patches = exact[0][0, 5, 1:10]
     for place in (0, 8):
         (colour,) = seen.each(f"#patch-{place + 1}", "node.style.background.match(/\\d+/g).map(Number)")
@@ -296,7 +297,7 @@ def test_rows_of_a_long_text_move_what_the_model_computed(opened):
 LEAST = 0.005  # the smallest weight that has a line
 DRAWN = """() => [...document.querySelectorAll("#lines-svg line")]
     .filter((line) => getComputedStyle(line).display !== "none" && getComputedStyle(line.parentNode).display !== "none")
-    .map((line) => [line.parentNode.dataset.head, line.parentNode.dataset.row, line.dataset.key,
+    .map((line) => [line.parentNode.dataset.row, line.dataset.key,
         line.getAttribute("stroke-width"), line.getAttribute("stroke-opacity")].map(Number))"""
 
 
@@ -309,19 +310,18 @@ def home(home):
     return view, exact
 
 
-def lines(view, head=0):
-    """The visible lines of the first or the second head: {(row, key): (width, opacity)}."""
-    found = view.tab.evaluate(DRAWN)
-    return {(int(i), int(j)): (width, opacity) for number, i, j, width, opacity in found if number == head}
+def lines(view):
+    """The visible lines: {(row, key): (width, opacity)}."""
+    return {(int(i), int(j)): found for i, j, *found in view.tab.evaluate(DRAWN)}
 
 
-def fits(found, p, rows=None, keys=None, rel=FINE_ERROR):
+def fits(found, p, rows=None, keys=None):
     """Fails unless the lines are those of the weights of these rows and keys, each as wide and opaque as said."""
     kept = np.zeros(p.shape, bool)
     kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape)))] = True
     assert sorted(found) == [*map(tuple, np.argwhere(kept & (p >= LEAST)).tolist())] and found
     for at, drawn in found.items():
-        assert drawn == pytest.approx((0.5 + 4.5 * p[at], np.sqrt(p[at])), rel=rel)
+        assert drawn == pytest.approx([0.5 + 4.5 * p[at], np.sqrt(p[at])], rel=FINE_ERROR)
 
 
 def test_every_line_is_a_weight(home):

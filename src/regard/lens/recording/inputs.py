@@ -20,6 +20,7 @@ from .keeper import PatchGrid
 from .token_text import fit, spelled, unknown
 
 LARGEST = 200_000  # bytes of a PNG
+PLACES = ("boi_token", "image_token")  # of a processor: what is in a text where an image is
 
 
 def _image(given: Any) -> np.ndarray:
@@ -278,7 +279,9 @@ def given_inputs(opened: Opened, inputs: Any, entry: int) -> Given:
 
 
 def given_image(opened: Opened, image: Any, text: str | Sequence[str] | None, entry: int) -> Given:
-    """The inputs of an image, and of a text if the model also reads one."""
+    """The inputs of an image, and of a text if the model also reads one; the image comes before a text that does not
+    say where it is.
+    """
     if opened.tokenizer is None:
         raise refuse(
             "look",
@@ -297,7 +300,10 @@ def given_image(opened: Opened, image: Any, text: str | Sequence[str] | None, en
                 "a processor of images and text",
                 "leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)",
             )
-        named["text"] = [text] if isinstance(text, str) else list(text)
+        # A text in which the token of the image is missing begins with it; Gemma's processor calls it boi_token.
+        place = next((str(getattr(opened.tokenizer, name)) for name in PLACES if hasattr(opened.tokenizer, name)), "")
+        texts = [text] if isinstance(text, str) else list(text)
+        named["text"] = [each if place in each else f"{place}{each}" for each in texts]
     made = opened.tokenizer(**named)
     return given_inputs(opened, {name: part.to(opened.model.device) for name, part in made.items()}, entry)
 

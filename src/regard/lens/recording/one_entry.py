@@ -142,16 +142,10 @@ def _along(numbers: np.ndarray, known: np.ndarray | None) -> np.ndarray | None:
         if not _alike(numbers[:, 1:, 1:], numbers[:, :-1, :-1]):
             return None
         known = np.ones((1, 1), bool)
-    known = np.broadcast_to(known, (Q, K))
-    found = np.zeros((H, Q + K - 1), numbers.dtype)
-    for row in range(Q):
-        at = slice(Q - 1 - row, Q - 1 - row + K)
-        found[:, at] = np.where(known[row], numbers[:, row], found[:, at])
-    for row in range(Q):
-        at = slice(Q - 1 - row, Q - 1 - row + K)
-        if not _alike(np.where(known[row], found[:, at], 0), np.where(known[row], numbers[:, row], 0)):
-            return None
-    return found
+    rows, keys = np.nonzero(np.broadcast_to(known, (Q, K)))
+    found, by, own = np.zeros((H, Q + K - 1), numbers.dtype), keys - rows + Q - 1, numbers[:, rows, keys]
+    found[:, by] = own
+    return found if _alike(found[:, by], own) else None
 
 
 def _same(numbers: np.ndarray, axis: int) -> bool:

@@ -93,7 +93,7 @@ def choose(
     if len(places) == 1:
         why = "the requested head" if among == "of the requested heads" else "the only head"
     elif not scores[best] > 0:
-        why = f"the first {among}: none of them attends most to a token two or more away that other rows attend to less"
+        why = f"the first {among}: none of them has a row that is unlike the others"
     elif token is None:
         mean = own.sum() / max(1, telling[at].rows.sum())
         why = f"{among}, it attends most to far tokens that other rows attend to less: by {points(mean)}"

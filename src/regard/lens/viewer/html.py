@@ -272,7 +272,7 @@ SCRIPTS = (
     *(f"views/{view.name}" for view in VIEWS),
     *("figure", "share", "keys"),
 )
-SHARED = ("button", "draw", "make", "stepOf")  # functions of the visuals that the page calls itself
+SHARED = ("button", "draw", "make", "slider", "stepOf")  # functions of the visuals that the page calls itself
 
 
 def sections(place: str) -> str:

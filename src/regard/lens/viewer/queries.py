@@ -136,21 +136,17 @@ def walk(call: Call, head: int, i: int) -> dict[str, Any]:
         x → q, k    scaled = scale · q·k → scores (the score rule) → p = exp(scores − lse) where allowed → sum = Σ p v
 
     x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, in ascending order · k (keys, D) · scaled,
-    scores, allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): the output of the model ·
-    Q, K, D, E, scale.
+    scores, allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): the output of the model.
     """
-    H, Q, K = call.shape
+    H = call.shape[0]
     p = call.weights([i], None, [head])[0, 0]
     keys = shown(p, call.start + i)
-    found: dict[str, Any] = dict.fromkeys(("x", "q", "k", "scaled", "scores", "sinks", "v", "sum", "out", "D", "E"))
+    found: dict[str, Any] = dict.fromkeys(("x", "q", "k", "scaled", "scores", "sinks", "v", "sum", "out"))
     found |= {
         "keys": keys.tolist(),
         "allowed": call.allowed([i], keys, [head])[0, 0].tolist(),
         "p": numbers(p[keys]),
         "lse": numbers(call.lse[head, i]),
-        "Q": Q,
-        "K": K,
-        "scale": numbers(call.scale),
     }
     stored = (("x", call.x, i), ("q", call.q, (head, i)), ("out", call.out, (head, i)), ("sinks", call.sinks, head))
     found |= {name: numbers(array[at]) for name, array, at in stored if array is not None}
@@ -160,14 +156,10 @@ def walk(call: Call, head: int, i: int) -> dict[str, Any]:
             "k": numbers(k[keys]),
             "scaled": numbers(call.logits([i], keys, [head])[0, 0]),
             "scores": numbers(call.scores([i], keys, [head])[0, 0]),
-            "D": k.shape[1],
         }
     if call.v is not None:
         v = call.v[head // (H // len(call.v))]
         found |= {"v": numbers(v[keys]), "sum": numbers(mixed(call, head, i, p, v))}
-    for part in (call.v, call.out):
-        if part is not None:
-            found["E"] = part.shape[2]
     return found
 
 

@@ -1,6 +1,6 @@
 """The routes of the server: URL paths that the page requests, checked against the runs, and their responses as bytes.
 
-    tile/n/call/head/pool/level/row/column · row/n/call/head/i · rows/n/call/i · column/n/call/head/j
+    tile/n/call/head/pool/level/row/column · row/n/call/head/i · column/n/call/head/j
     pair/n/call/i/j · tracks/n/call/head · walk/n/call/head/i · overview/n/call
     matrices/n/call/head · products/n/call/head/i/j
 
@@ -32,7 +32,6 @@ from .queries import matrices, products, tracks
 ROUTES = {
     "tile": 7,
     "row": 4,
-    "rows": 3,
     "column": 4,
     "pair": 4,
     "tracks": 3,
@@ -78,10 +77,6 @@ class Responder:
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
         return _exact(at, heads=[h], rows=[index("row", i, at.shape[1])])
-
-    def _rows(self, n: str, call: str, i: str) -> bytes:
-        at = self._call(n, call)
-        return _exact(at, rows=[index("row", i, at.shape[1])])
 
     def _column(self, n: str, call: str, head: str, j: str) -> bytes:
         at, h = self._head(n, call, head)

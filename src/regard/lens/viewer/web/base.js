@@ -94,6 +94,11 @@ const element = (tag, text, properties, ...children) => make(tag, properties, ..
 /** A button whose text is a sign; name: what it does. */
 const tool = (text, name, act, properties = {}) => button(text, act, { title: name, ariaLabel: name, ...properties });
 
+/** The titles of some kinds of things. */
+const titlesIn = (kinds) => Object.fromEntries(Object.entries(kinds).map(([name, { title }]) => [name, title]));
+/** A list to choose from; titles: the text of each value. */
+const chooser = (titles, properties) => element("select", undefined, properties, ...Object.entries(titles).map(([value, text]) => element("option", text, { value })));
+
 /** Radio buttons, whose titles `options` has by value. */
 class Choice {
   constructor(id, label, options, act) {
@@ -141,13 +146,6 @@ function once(make) {
     if (!known.has(of)) known.set(of, make(of));
     return known.get(of);
   };
-}
-
-/** The sums of the first values, from none to all of them; NaN counts as 0. */
-function cumulative(values) {
-  const sums = new Float64Array(values.length + 1);
-  values.forEach((value, at) => { sums[at + 1] = sums[at] + (Number(value) || 0); });
-  return sums;
 }
 
 /** Whether the device has no pointer that can hover, and no keys to hold down: then controls replace Shift and Alt. */

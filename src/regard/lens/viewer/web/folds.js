@@ -40,18 +40,13 @@ screens.push(folds);
 // A menu closes when something else is clicked.
 addEventListener("click", ({ target }) => { for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(target)) menu.open = false; });
 
-/** Fetches the data of a part of the page when it comes near the window, and again after its content has changed. */
+/** Fetches the data of a part of the page when it is opened, and again after its content has changed. */
 class Lazily {
-  static near = "250px"; // from the window
   static following = new Set(); // those that fetch now
 
   /** box: a <details> element; nothing is fetched while it is closed. */
   constructor(box, fetch) {
-    Object.assign(this, { box, fetch, near: false, stale: true });
-    new IntersectionObserver(([entry]) => {
-      this.near = entry.isIntersecting;
-      this.look();
-    }, { rootMargin: Lazily.near }).observe(box);
+    Object.assign(this, { box, fetch, stale: true });
     box.addEventListener("toggle", () => this.look());
   }
 
@@ -62,7 +57,7 @@ class Lazily {
   }
 
   async look() {
-    if (!this.box.open || !this.near || !this.stale) return;
+    if (!this.box.open || !this.stale) return;
     this.stale = false;
     Lazily.following.add(this);
     try { await this.fetch(); } finally { Lazily.following.delete(this); }

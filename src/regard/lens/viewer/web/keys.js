@@ -47,9 +47,8 @@ addEventListener("keydown", (event) => {
   event.preventDefault();
   found.run(event);
 });
-$("settings").append(button("light / dark", otherTheme, { id: "theme" }), button("keyboard shortcuts", help, { id: "help" }));
-
 for (const screen of screens) screen.build?.();
+$("settings").append(button("light / dark", otherTheme, { id: "theme" }), button("keyboard shortcuts", help, { id: "help" }));
 addEventListener("hashchange", () => { if (location.hash !== address()) choose({ view: null, key: null, pins: [], ...readAddress(location.hash) }); });
 dark.addEventListener("change", redraw);
 addEventListener("resize", () => drawScreens(new Set(["size"])));

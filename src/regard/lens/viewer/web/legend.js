@@ -7,6 +7,9 @@ const SWATCHES = [[MASKED, "masked", "hatch"], [ZERO, "exactly 0", "zero"], [NAN
 
 const HABITS = ["special", "first", "previous", "itself", "distant"]; // figures that say what a head does
 
+/** Nodes and texts in which no line ends between a number and its %. */
+const unbroken = (parts) => parts.flatMap((part) => (typeof part === "string" ? part.split(/([\d.]+ %)/).map((text, at) => (at % 2 ? element("span", text, { className: "unbroken" }) : text)) : [part]));
+
 const legend = {
   name: "legend",
 
@@ -27,10 +30,9 @@ const legend = {
   },
 
   build() {
-    for (const [id, options] of [["scale", Object.entries(SCALES).map(([value, { title }]) => [value, title])], ["pool", [["share", "sum"], ["largest", "largest"]]]]) {
-      $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
-      $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
-    }
+    const add = (id, title, titles) => $("settings").append(element("label", `${title} `, {}, chooser(titles, { id, onchange: (event) => choose({ [id]: event.target.value }) })));
+    add("scale", "colors", titlesIn(SCALES));
+    add("pool", "cells of several weights", { share: "sum", largest: "largest" });
   },
 
   async draw(changed) {
@@ -56,31 +58,22 @@ const legend = {
     const pinned = line.to ? queryAxis() : keyAxis();
     const start = [`${capital(headTitle())}${this.effect()}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
-    $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line), ...this.habit());
+    $("sentence").replaceChildren(...start, ...unbroken([...this.weights(line), ...this.wrong(line), ...this.habit()]));
     const from = data.served ? "the server holds the run in full and sends weights" : line.error ? "every weight is computed from q, k and lse" : "every weight is stored";
     $("exactness").textContent = `${capital(line.exact)}; ${from} with a relative error of at most ${line.error ?? data.error}, vectors with at most 0.05 %.`;
   },
 
-  /** The weights of rows as a sentence. */
-  given(line) {
-    const several = line.places.length > 1;
-    const [most] = ranked(line, 1);
+  /** The weights of rows, or those that keys receive, as a sentence. */
+  weights(line) {
+    const { to, places } = line, several = places.length > 1, [most] = ranked(line, 1);
+    const verb = to ? (several ? " put on average " : " puts ") : several ? " receive " : " receives ";
     if (most === undefined && line.wrong + line.leaks) return [`${several ? " have" : " has"} only invalid weights.`];
-    if (most === undefined) return [several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
-    const itself = line.of === queryAxis() && !several && most === line.places[0];
-    const parts = [several ? " put on average " : " puts ", `${percent(line.p[most])} of ${several ? "their" : "its"} weight on `, ...this.beside(line, most, itself), "."];
-    if (line.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
-    if (callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
+    if (most === undefined) return [!to ? `${verb}no weight.` : several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
+    const itself = line.of === (to ? queryAxis() : keyAxis()) && !several && most === places[0];
+    const parts = [verb, `${percent(line.p[most])} of ${to ? `${several ? "their" : "its"} weight on` : "the attention of"} `, ...this.beside(line, most, itself), "."];
+    if (to && line.attended === 1 && callNow().K > 1 && !several) parts.push(" The mask allows it no other key.");
+    if (to && callNow().formula.sinks) parts.push(` The sinks (additional logits in the softmax) take ${percent(Math.max(0, 1 - line.total), 2)}.`);
     return parts;
-  },
-
-  /** The weights that keys receive as a sentence. */
-  received(line) {
-    const [most] = ranked(line, 1);
-    const several = line.places.length > 1;
-    if (most === undefined) return [several ? " receive no weight." : " receives no weight."];
-    const itself = line.of === keyAxis() && !several && most === line.places[0];
-    return [several ? " receive " : " receives ", `${percent(line.p[most])} of the attention of `, ...this.beside(line, most, itself), "."];
   },
 
   /** A token, and the mean weight of the other rows next to its own. */

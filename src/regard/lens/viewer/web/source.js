@@ -2,8 +2,7 @@
 //
 //   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
-//   rows(n, call, i) -> the same row of all heads, one after the other   head(n, call, head) -> all weights of a head, row by row
-//   pair(n, call, i, j) -> {coarse, fine} of all heads of a call
+//   head(n, call, head) -> all weights of a head, row by row          pair(n, call, i, j) -> {coarse, fine} of all heads of a call
 //   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, moved, received, readers, lengths}   readers: how many
 //                           rows may attend to each key; lengths: of the values, and moved: Σ p · length, if they were recorded; missing figures are NaN
 //   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
@@ -115,32 +114,14 @@ class Embedded {
     const { coarse, fine, exact } = await this.head(n, call, head);
     const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
     const [size, top, left] = [2 ** level, row * TILE, column * TILE];
-    if (level === 0) {
-      const part = (codes) => Uint8Array.from({ length: rows * columns }, (_, at) => codes[(top + Math.floor(at / columns)) * K + left + (at % columns)]);
-      return { rows, columns, exact, coarse: part(coarse), fine: part(fine) };
-    }
-    return { rows, columns, exact, coarse: Uint8Array.from({ length: rows * columns }, (_, at) => {
-      const [i, j] = [(top + Math.floor(at / columns)) * size, (left + (at % columns)) * size];
-      return pooled({ coarse, fine }, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
-    }) };
+    const cells = (make) => Uint8Array.from({ length: rows * columns }, (_, at) => make((top + Math.floor(at / columns)) * size, (left + (at % columns)) * size));
+    if (level === 0) return { rows, columns, exact, coarse: cells((i, j) => coarse[i * K + j]), fine: cells((i, j) => fine[i * K + j]) };
+    return { rows, columns, exact, coarse: cells((i, j) => pooled({ coarse, fine }, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K))) };
   }
 
   async row(n, call, head, i) {
     const { K } = runs[n].calls[call];
     return isMean(head) || $(`heads-${n}-${call}`) ? rowOfCodes(await this.head(n, call, head), K, i) : this.computed(n, call, head, i, i + 1, 0, K);
-  }
-
-  async rows(n, call, i) {
-    const { heads, K } = runs[n].calls[call];
-    const [coarse, fine] = [new Uint8Array(heads * K), new Uint8Array(heads * K)];
-    let exact = "exact";
-    for (let head = 0; head < heads; head++) {
-      const found = await this.row(n, call, head, i);
-      coarse.set(found.coarse, head * K);
-      fine.set(found.fine, head * K);
-      if (found.exact !== "exact") exact = found.exact;
-    }
-    return { coarse, fine, exact };
   }
 
   async column(n, call, head, j) { return columnOfCodes(await this.head(n, call, head), runs[n].calls[call].K, j); }
@@ -215,7 +196,6 @@ class Served {
     }));
     return whole;
   }
-  rows(n, call, i) { return this.request(`rows/${n}/${call}/${i}`); }
   tracks(n, call, head) { return this.request(`tracks/${n}/${call}/${head}`); }
   async overview(n, call) { return sized(await this.request(`overview/${n}/${call}`)); }
   walk(n, call, head, i) { return this.request(`walk/${n}/${call}/${head}/${i}`); }
@@ -225,6 +205,23 @@ class Served {
     return { ...of, ...made, head, row: i, key: j, own: made.by_head?.subarray(head * wide, (head + 1) * wide) };
   }
 }
+
+const LARGEST_DERIVED = 2.5e7; // weights of a head
+/** A source of runs with names, whose weights are computed from whole heads of other runs: codes(name, call, head) -> {coarse, fine, exact}; what: is too large, in words. */
+class Derived {
+  constructor(what, codes, more) { Object.assign(this, { held: new Memory(12), what, codes, tile: Embedded.prototype.tile }, more); }
+
+  head(name, call, head) {
+    return this.held.get(`${name} ${call} ${head}`, async () => {
+      const { Q, K } = runs[name].calls[call];
+      if (Q * K > LARGEST_DERIVED) throw new Error(`a head of ${Q.toLocaleString("en")} × ${K.toLocaleString("en")} weights is too large ${this.what}; at most ${LARGEST_DERIVED.toLocaleString("en")}`);
+      return this.codes(name, call, head);
+    });
+  }
+}
+
+/** The weights of a line of codes, with the code of each. */
+const weightsOf = ({ coarse, fine, ...of }) => ({ ...of, p: Float64Array.from(coarse, (code, at) => weight(code, fine?.[at])), code: coarse, fine });
 
 /** The codes of a row, or of a column, of a matrix with so many columns. */
 const codesOfLine = ({ coarse, fine, ...of }, pick) => ({ ...of, coarse: pick(coarse), fine: fine && pick(fine) });

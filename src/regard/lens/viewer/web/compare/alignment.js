@@ -62,25 +62,24 @@ function alongPath(rounds, i, k) {
 
 /** Groups of tokens without equals: at both ends those with the same characters, and between them one by one. */
 function replaced(a, b, a0, a1, b0, b1) {
-  const [i, j] = commonCharacters(a.slice(a0, a1), b.slice(b0, b1));
-  const [p, q] = commonCharacters(a.slice(a0 + i, a1).reverse().map(backwards), b.slice(b0 + j, b1).reverse().map(backwards));
-  return [...sameCharacters(a, b, a0, a0 + i, b0, b0 + j), ...otherCharacters(a, b, a0 + i, a1 - p, b0 + j, b1 - q), ...sameCharacters(a, b, a1 - p, a1, b1 - q, b1)];
+  const before = [[a0, b0], ...sameCharacters(a.slice(a0, a1), b.slice(b0, b1)).map(([i, j]) => [a0 + i, b0 + j])], [i, j] = before.at(-1);
+  const backwards = (tokens) => tokens.reverse().map((token) => [...token].reverse().join(""));
+  const after = [...sameCharacters(backwards(a.slice(i, a1)), backwards(b.slice(j, b1))).map(([p, q]) => [a1 - p, b1 - q]).reverse(), [a1, b1]], [p, q] = after[0];
+  const between = (places) => places.slice(1).map((end, at) => [places[at][0], end[0], places[at][1], end[1]]);
+  return [...between(before), ...otherCharacters(a, b, i, p, j, q), ...between(after)];
 }
 
-const backwards = (token) => [...token].reverse().join("");
-
-/** How many tokens at the beginning of two lists have the same characters, though they may be cut at other places. */
-function commonCharacters(a, b) {
-  let [i, j, best] = [0, 0, [0, 0]];
-  let [ours, theirs] = ["", ""];
-  while (ours.startsWith(theirs) || theirs.startsWith(ours)) {
-    if (ours === theirs) best = [i, j];
-    if (ours.length <= theirs.length && i < a.length) ours += a[i++];
-    else if (j < b.length) theirs += b[j++];
-    else if (i < a.length) ours += a[i++];
-    else break;
+/** After how many tokens the beginnings of two lists have the same characters, though they may be cut at other places: [[of a, of b], …]. */
+function sameCharacters(a, b) {
+  const found = [];
+  let [i, j, ours, theirs] = [0, 0, "", ""];
+  while ((i < a.length || j < b.length) && (ours.startsWith(theirs) || theirs.startsWith(ours))) {
+    if (i < a.length && (ours.length <= theirs.length || j === b.length)) ours += a[i++];
+    else theirs += b[j++];
+    const [p, q] = found.at(-1) ?? [0, 0];
+    if (ours === theirs && i > p && j > q) found.push([i, j]);
   }
-  return best;
+  return found;
 }
 
 function otherCharacters(a, b, a0, a1, b0, b1) {
@@ -90,19 +89,4 @@ function otherCharacters(a, b, a0, a1, b0, b1) {
   if (a1 - a0 === b1 - b0) return one(a0, a1, (i) => [i, i + 1, b0 + i - a0, b0 + i - a0 + 1]);
   if (Math.max(a1 - a0, b1 - b0) <= SHORT) return [[a0, a1, b0, b1]];
   return [...onlyFirst(), ...onlySecond()];
-}
-
-/** Groups of tokens that two tokenizers cut from the same characters: as small as their common boundaries allow. */
-function sameCharacters(a, b, a0, a1, b0, b1) {
-  const groups = [];
-  let [i, j, ours, theirs] = [a0, b0, 0, 0]; // characters up to the ends of the tokens that were taken
-  while (i < a1 || j < b1) {
-    const [p, q] = [i, j];
-    do {
-      if (ours <= theirs && i < a1) ours += a[i++].length;
-      else theirs += b[j++].length;
-    } while ((ours !== theirs || i === p || j === q) && (i < a1 || j < b1));
-    groups.push([p, i, q, j]);
-  }
-  return groups;
 }

@@ -41,9 +41,10 @@ async function differencesOfHeads(comparison, query, overtaken) {
   if (calls.reduce((sum, { heads, K }) => sum + heads * K, 0) > ROW_WEIGHTS) return null;
   const found = [];
   for (const [call, { heads, Q }] of calls.entries()) {
-    const rows = await comparison.rows(call, Math.min(query, Q - 1));
+    const group = comparison.groupOf("queries", { call, head: 0 }, Math.min(query, Q - 1));
+    const rows = await Promise.all(Array.from({ length: heads }, (_, head) => comparison.row({ call, head }, group)));
     if (overtaken()) return null;
-    for (let head = 0; head < heads; head++) found.push({ call, head, total: rows ? rowDifference(rows[head]).total : NaN });
+    rows.forEach((both, head) => found.push({ call, head, total: both ? rowDifference(both).total : NaN }));
   }
   return found;
 }

@@ -4,8 +4,6 @@
 // runs has is masked in the other. Such a run has a name instead of a number: runs[name] describes it, and sourceOf(name) has its
 // weights. Its calls are those of the leading run, which the rest of the page shows.
 
-const LARGEST_MERGED = 2.5e7; // weights of a head
-
 const alignments = once((ours) => once((theirs) => aligned(ours.tokens, theirs.tokens)));
 /** The groups of two axes. */
 const groupsOf = (ours, theirs) => alignments(ours)(theirs);
@@ -78,37 +76,21 @@ class Comparison {
 
   /** The row of both heads over the groups of keys: [ours, theirs], each {p, code, exact}; null if one of the runs lacks the row. */
   async row(place, group) {
-    const heads = this.heads(place);
-    const codes = await this.codes(place, group, (side, i) => source.row(this.sides[side], heads[side].call, heads[side].head, i));
-    return codes && codes.map((rows, side) => this.overKeys(place, side, rows));
-  }
-
-  /** The same of all heads of a call: a list of pairs. query: a row of the leading run. */
-  async rows(call, query) {
-    const place = { call, head: 0 };
-    const calls = this.heads(place).map((at) => at.call);
-    const codes = await this.codes(place, this.groupOf("queries", place, query), (side, i) => source.rows(this.sides[side], calls[side], i));
-    return codes && Array.from({ length: this.both[this.lead].calls[call].heads }, (_, number) => this.heads({ call, head: number }).map(({ head }, side) => {
-      const { K } = this.both[side].calls[calls[side]];
-      const part = (bytes) => bytes.subarray(head * K, (head + 1) * K);
-      return this.overKeys(place, side, codes[side].map(({ coarse, fine, exact }) => ({ coarse: part(coarse), fine: part(fine), exact })));
+    const heads = this.heads(place), rows = [0, 1].map((side) => this.ranges(place, "queries", side)[group]);
+    if (rows.some(([from, to]) => from === to)) return null;
+    return Promise.all(rows.map(async ([from, to], side) => {
+      const codes = await Promise.all(Array.from({ length: to - from }, (_, at) => source.row(this.sides[side], heads[side].call, heads[side].head, from + at)));
+      return overGroups(codes.map(weightsOf), this.ranges(place, "keys", side));
     }));
   }
 
-  /** The codes of the rows of a group in both runs, as load(side, i) finds them. */
-  async codes(place, group, load) {
-    const ranges = [0, 1].map((side) => this.axes(place).queries[2][group].slice(2 * side, 2 * side + 2));
-    if (ranges.some(([from, to]) => from === to)) return null;
-    return Promise.all(ranges.map(([from, to], side) => Promise.all(Array.from({ length: to - from }, (_, at) => load(side, from + at)))));
-  }
-
-  overKeys(place, side, rows) { return overGroups(rows.map(weightsOf), this.axes(place).keys[2].map((each) => each.slice(2 * side, 2 * side + 2))); }
+  /** The range of each group along the queries or keys of a head in one of the runs. */
+  ranges(place, kind, side) { return this.axes(place)[kind][2].map((each) => each.slice(2 * side, 2 * side + 2)); }
 
   /** The group of a position of the leading run. */
   groupOf(kind, place, position) {
     if (position === null || this.plain) return position;
-    const [, , groups] = this.axes(place)[kind];
-    return groups.findIndex((each) => position >= each[2 * this.lead] && position < each[2 * this.lead + 1]);
+    return this.ranges(place, kind, this.lead).findIndex(([from, to]) => position >= from && position < to);
   }
 
   /** 1 at each group whose tokens differ, along the queries or keys of a head; null if none do. */
@@ -120,16 +102,13 @@ class Comparison {
 
   /** Whether no group of a range along the queries or keys of a head is in both runs. */
   lone(place, kind, from, to) {
-    const [, , groups] = this.axes(place)[kind];
-    groups.shared ??= cumulative(groups.map(([a0, a1, b0, b1]) => a0 < a1 && b0 < b1));
-    return groups.shared[Math.min(to, groups.length)] === groups.shared[Math.min(from, groups.length)];
+    return this.axes(place)[kind][2].slice(from, to).every(([a0, a1, b0, b1]) => a0 === a1 || b0 === b1);
   }
 
   /** The first position of a group in one of the runs; null if it has none. */
   positionIn(side, kind, place, group) {
     if (this.plain) return group;
-    const [, , groups] = this.axes(place)[kind];
-    const [from, to] = groups[group].slice(2 * side, 2 * side + 2);
+    const [from, to] = this.ranges(place, kind, side)[group];
     return from < to ? from : null;
   }
 }
@@ -152,9 +131,6 @@ function axisOfGroups(ours, theirs, groups, side) {
 /** Neighboring tokens as text. */
 const joinedTokens = ({ tokens, gap }, from, to) => tokens.slice(from, to).map((token, at) => `${at && gap[from + at] && !/^\s/.test(token) ? " " : ""}${token}`).join("");
 
-/** The weights of a row of codes, with the code of each. */
-const weightsOf = ({ coarse, fine, exact }) => ({ p: Float64Array.from(coarse, (code, at) => weight(code, fine?.[at])), code: coarse, exact });
-
 /** Rows over ranges of keys: the mean over the rows of the sum over each range; an invalid weight makes its sum invalid. */
 function overGroups(rows, ranges) {
   const p = new Float64Array(ranges.length), code = new Uint8Array(ranges.length);
@@ -169,38 +145,24 @@ function overGroups(rows, ranges) {
   return { p, code, exact: rows[0].exact };
 }
 
-/** The weights of merged runs, computed from the whole heads of the runs that they were made of. */
-const mergedSource = {
+/** The weights of merged runs. */
+const mergedSource = new Derived("to be compared with other tokens", async (name, call, head) => {
+  const { comparison, side } = mergedSource.comparisons.get(name);
+  const place = { call, head }, at = comparison.heads(place)[side];
+  const whole = await source.head(comparison.sides[side], at.call, at.head);
+  const row = (i) => weightsOf(rowOfCodes(whole, comparison.both[side].calls[at.call].K, i));
+  const [rows, ranges] = ["queries", "keys"].map((kind) => comparison.ranges(place, kind, side));
+  const [coarse, fine] = [new Uint8Array(rows.length * ranges.length), new Uint8Array(rows.length * ranges.length).fill(128)];
+  rows.forEach(([from, to], g) => {
+    if (from === to) return;
+    const found = overGroups(Array.from({ length: to - from }, (_, step) => row(from + step)), ranges);
+    for (let j = 0, to = g * ranges.length; j < ranges.length; j++, to++) [coarse[to], fine[to]] = codesOf(found.p[j], found.code[j]);
+  });
+  return { coarse, fine, exact: whole.exact };
+}, {
   comparisons: new Map(),
-  held: new Memory(12),
-
-  /** The codes of a head: {coarse, fine, exact}. */
-  head(name, call, head) {
-    return this.held.get(`${name} ${call} ${head}`, async () => {
-      const { comparison, side } = this.comparisons.get(name);
-      const place = { call, head };
-      const at = comparison.heads(place)[side];
-      const { Q, K } = comparison.both[side].calls[at.call];
-      if (Q * K > LARGEST_MERGED) throw new Error(`a head of ${Q.toLocaleString("en")} × ${K.toLocaleString("en")} weights is too large to be compared with other tokens; at most ${LARGEST_MERGED.toLocaleString("en")}`);
-      const whole = await source.head(comparison.sides[side], at.call, at.head);
-      const { queries, keys } = comparison.axes(place);
-      const ranges = keys[2].map((each) => each.slice(2 * side, 2 * side + 2));
-      const [coarse, fine] = [new Uint8Array(queries[2].length * ranges.length), new Uint8Array(queries[2].length * ranges.length).fill(128)];
-      const row = (i) => weightsOf(rowOfCodes(whole, K, i));
-      queries[2].forEach((group, g) => {
-        const [from, to] = group.slice(2 * side, 2 * side + 2);
-        if (from === to) return;
-        const found = overGroups(Array.from({ length: to - from }, (_, step) => row(from + step)), ranges);
-        for (let at = 0; at < ranges.length; at++) [coarse[g * ranges.length + at], fine[g * ranges.length + at]] = codesOf(found.p[at], found.code[at]);
-      });
-      return { coarse, fine, exact: whole.exact };
-    });
-  },
-
-  tile: Embedded.prototype.tile, // from the codes of the whole head, as there
-
   async tracks(name, call, head) { return figuresOf(await this.head(name, call, head), runs[name].calls[call], runs[name].axes[runs[name].calls[call].keys].special); },
-};
+});
 
 /** The source of a run: merged and value-weighted runs have names, all others numbers. */
 const sourceOf = (n) => (typeof n === "number" ? source : mergedSource.comparisons.has(n) ? mergedSource : valuedSource);

@@ -11,27 +11,18 @@ class MergedPlace {
   get view() { return this.shown; }
   get rows() { return this.comparison.axes(this.at).queries[2].length; }
 
-  /** Changes the state of the page. A row that only the other run has makes that run the one that the page shows. */
+  /** Changes the state of the page. A row that only the other run has makes that run the one that the page shows, at the corresponding place. */
   choose({ view, hover, query, key, pins, run }) {
     const { comparison } = this;
-    const done = [];
-    if (view !== undefined) {
-      this.shown = view;
-      done.push(drawScreens(new Set(["view"])));
-    }
-    if (hover !== undefined) {
-      this.pointed = hover;
-      done.push(drawScreens(new Set(["hover"])));
-    }
+    if (view !== undefined) this.shown = view;
+    if (hover !== undefined) this.pointed = hover;
     let side = run === undefined ? comparison.lead : comparison.sides.indexOf(run);
-    const row = query ?? this.query;
-    if (comparison.positionIn(side, "queries", this.at, row) === null) side = 1 - side;
-    const place = comparison.heads(this.at)[side];
-    const change = side === comparison.lead ? {} : { run: comparison.sides[side], ...place, second: state.second && this.at, query: comparison.positionIn(side, "queries", this.at, row) };
-    if (query !== undefined) change.query = comparison.positionIn(side, "queries", this.at, query);
-    if (key !== undefined) change.key = key === null ? null : comparison.positionIn(side, "keys", this.at, key);
-    if (pins !== undefined) change.pins = pins.map((pin) => comparison.positionIn(side, "queries", this.at, pin)).filter((pin) => pin !== null);
-    if (query !== undefined || key !== undefined || pins !== undefined || run !== undefined) done.push(choose(change));
-    return Promise.all(done);
+    if (query !== undefined && comparison.positionIn(side, "queries", this.at, query) === null) side = 1 - side;
+    const other = side !== comparison.lead, there = (kind, group) => (group === null ? null : comparison.positionIn(side, kind, this.at, group));
+    const change = other ? { run: comparison.sides[side], ...comparison.heads(this.at)[side], second: state.second && this.at, pins: [] } : {};
+    if (query !== undefined || other) change.query = there("queries", query ?? this.query) ?? state.query;
+    if (key !== undefined || other) change.key = there("keys", key === undefined ? this.key : key);
+    if (pins !== undefined) change.pins = pins.map((pin) => there("queries", pin)).filter((pin) => pin !== null);
+    return Object.keys(change).length ? choose(change) : drawScreens(new Set([view === undefined ? "hover" : "view"]));
   }
 }

@@ -11,31 +11,17 @@ function rowsAround(middle, count, before = []) {
 }
 
 /**
- * The weights of some rows of heads, as on the map: {rows, keys, heads: [Map of row → {p, code, fine}], part, shift, exact}.
+ * The weights of some rows of a head, as on the map: {rows, keys, of: Map of row → {p, code, fine}, part, shift, exact}.
  * keys: all, or those at the positions of the rows, the strongest of the row in the middle, and of all, in their order · part: the share of the weight of
- * the rows of the first head that is on these keys.
+ * the rows that is on these keys.
  */
-async function weightsBetween(run, heads, rows, chosen, middle) {
-  const now = runs[run].calls[heads[0].call];
-  const found = await Promise.all(heads.map((place) => rowsOf(run, place, rows)));
-  const sums = found[0].sums.map((sum, j) => found.reduce((total, each) => total + each.sums[j], 0));
-  const keys = keysOf(now, rows, sums, chosen, found[0].of.get(middle)?.p ?? sums);
-  const [all, kept] = [Array.from(found[0].sums), keys.map((j) => found[0].sums[j])].map((values) => values.reduce((sum, value) => sum + value, 0));
-  const exact = [...new Set(found.map((each) => each.exact))].sort((a, b) => (a === "exact") - (b === "exact"))[0];
-  return { rows, keys, heads: found.map(({ of }) => of), part: all > 0 ? kept / all : 1, shift: shiftOf(now, rows, keys), exact };
-}
-
-/** The weights of some rows of one head, and their sums over these rows by key. */
-async function rowsOf(run, place, rows) {
-  const answers = await Promise.all(rows.map((i) => source.row(run, place.call, place.head, i)));
-  const sums = new Float64Array(runs[run].calls[place.call].K);
-  const of = new Map(rows.map((i, at) => {
-    const { coarse, fine } = answers[at];
-    const p = Float64Array.from(coarse, (code, j) => weight(code, fine?.[j]));
-    p.forEach((value, j) => { sums[j] += value || 0; }); // NaN counts as 0
-    return [i, { p, code: coarse, fine }];
-  }));
-  return { of, sums, exact: answers[0].exact };
+async function weightsBetween(run, { call, head }, rows, chosen, middle) {
+  const now = runs[run].calls[call], sums = new Float64Array(now.K);
+  const lines = (await Promise.all(rows.map((i) => source.row(run, call, head, i)))).map(weightsOf);
+  for (const { p } of lines) p.forEach((value, j) => { sums[j] += value || 0; }); // NaN counts as 0
+  const of = new Map(rows.map((i, at) => [i, lines[at]]));
+  const keys = keysOf(now, rows, sums, chosen, of.get(middle)?.p ?? sums), all = total(sums);
+  return { rows, keys, of, part: all > 0 ? total(keys.map((j) => sums[j])) / all : 1, shift: shiftOf(now, rows, keys), exact: lines[0].exact };
 }
 
 /** How far the rows are moved down so that each is level with the key at its position, in tokens. */
@@ -61,16 +47,15 @@ const LINE = { high: 24, least: 0.005 }; // pixels from token to token; the smal
 const widthOf = (p) => 0.5 + 4.5 * Math.min(1, p);
 const opacityOf = (p) => Math.sqrt(Math.min(1, p));
 
-/** Draws all lines: one group for each head and row, with data-row, and one line for each weight, with data-key. */
-function strokes(svg, { rows, keys, heads, shift }) {
+/** Draws all lines: one group for each row, with data-row, and one line for each weight, with data-key. */
+function strokes(svg, { rows, keys, of, shift }) {
   const high = LINE.high * Math.max(rows.length + shift, keys.length);
   svg.setAttribute("viewBox", `0 0 100 ${high}`);
   svg.style.height = `${high}px`;
-  svg.classList.toggle("two", heads.length > 1);
-  svg.replaceChildren(...heads.flatMap((of, number) => rows.map((i, r) => {
-    const y = (at) => (at + 0.5) * LINE.high + (heads.length > 1 ? (number ? 2 : -2) : 0); // lines of two heads are next to each other
+  const y = (at) => (at + 0.5) * LINE.high;
+  svg.replaceChildren(...rows.map((i, r) => {
     const { p, code } = of.get(i);
-    const group = draw("g", { "data-row": i, "data-head": number });
+    const group = draw("g", { "data-row": i });
     keys.forEach((j, c) => {
       const kind = { [NAN]: "nan", [OUT]: "out", [LEAK]: "leak" }[code[j]];
       if (!kind && !(p[j] >= LINE.least)) return;
@@ -79,5 +64,5 @@ function strokes(svg, { rows, keys, heads, shift }) {
       group.append(made);
     });
     return group;
-  })));
+  }));
 }

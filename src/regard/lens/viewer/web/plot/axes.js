@@ -29,16 +29,6 @@ async function tracksOf(n, { call, head } = state) {
   return loadedTracks.get(name) ?? loadedTracks.set(name, await sourceOf(n).tracks(n, call, head));
 }
 
-/** Values by level: the largest of every 2^level values, so that a bar needs at most a few of them. */
-const pyramid = once((values) => {
-  const levels = [values];
-  while (levels.at(-1).length > 256) { // NaN is preserved
-    const last = levels.at(-1);
-    levels.push(Float32Array.from({ length: Math.ceil(last.length / 2) }, (_, at) => Math.max(last[2 * at], last[2 * at + 1] ?? 0)));
-  }
-  return levels;
-});
-
 function drawMargins(plot, context, at) {
   const keys = { of: runs[plot.run()].axes[plot.call.keys], first: at.column, step: at.kx, length: plot.width, most: plot.call.K, across: true };
   const rows = { of: runs[plot.run()].axes[plot.call.queries], first: at.row, step: at.ky, length: plot.height, most: Math.min(plot.call.Q, plot.place.rows), across: false };
@@ -46,7 +36,7 @@ function drawMargins(plot, context, at) {
     side.last = Math.min(side.most, side.first + side.length / side.step);
     side.pen = penOf(plot, context, side);
     if (side.step >= 11) tokenLabels(plot, context, side);
-    else { positionLabels(plot, context, side); segmentNames(plot, context, side); }
+    else { positionLabels(plot, context, side); segmentNames(context, side); }
     segmentBand(plot, side);
     differences(plot, side);
   }
@@ -57,9 +47,9 @@ function drawMargins(plot, context, at) {
   if (keys.of.special.includes(true)) trackBars(plot, context, rows, "special", tracks, plot.track + 4);
 }
 
-/** Drawing along an axis: fill(from, to, near, far) in pixels along the axis and away from the outer edge. */
+/** Drawing along an axis: fill(from, to, near, far) in pixels along the axis and away from the outer edge, and text. */
 function penOf(plot, context, { across }) {
-  const start = across ? plot.left : plot.top;
+  const [start, inner] = across ? [plot.left, plot.top] : [plot.top, plot.left];
   return {
     fill(from, to, near, far, tint, alpha = 1) {
       Object.assign(context, { fillStyle: tint, globalAlpha: alpha });
@@ -67,7 +57,16 @@ function penOf(plot, context, { across }) {
       if (b > a) across ? context.fillRect(a, near, b - a, far - near) : context.fillRect(near, a, far - near, b - a);
       context.globalAlpha = 1;
     },
-    start, inner: across ? plot.top : plot.left,
+    /** Writes at a place along the axis, so far outside of the matrix; turned: a quarter to the left. */
+    write(text, along, away, { align = "center", baseline = "middle", turned = false, direction = "ltr" }) {
+      context.save();
+      across ? context.translate(start + along, inner - away) : context.translate(inner - away, start + along);
+      if (turned) context.rotate(-Math.PI / 2);
+      Object.assign(context, { textAlign: align, textBaseline: baseline, direction });
+      context.fillText(text, 0, 0);
+      context.restore();
+    },
+    start, inner,
   };
 }
 
@@ -82,21 +81,9 @@ function tokenLabels(plot, context, side) {
     const chosen = across ? i === plot.place.key : i === plot.place.query;
     context.font = `${chosen ? "600 " : ""}${Math.min(12.5, side.step * 0.92)}px system-ui, sans-serif`;
     context.fillStyle = chosen ? css("--accent") : of.special[i] ? css("--soft") : css("--ink");
-    context.textBaseline = "middle";
     const flat = across && side.step >= 54;
     const text = fittedLabel(context, of, i, flat ? side.step - 6 : room);
-    context.save();
-    context.direction = directionOf(text);
-    if (across) {
-      context.translate(pen.start + middle, pen.inner - 11);
-      if (!flat) context.rotate(-Math.PI / 2);
-      context.textAlign = flat ? "center" : "left";
-    } else {
-      context.translate(pen.inner - 11, pen.start + middle);
-      context.textAlign = "right";
-    }
-    context.fillText(text, 0, 0);
-    context.restore();
+    pen.write(text, middle, 11, { align: flat ? "center" : across ? "left" : "right", turned: across && !flat, direction: directionOf(text) });
   }
 }
 
@@ -131,30 +118,24 @@ function tickStep(step, apart) {
 function positionLabels(plot, context, side) {
   const { across, pen } = side;
   const size = tickStep(side.step, across ? 58 : 34);
-  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--soft"), textBaseline: across ? "alphabetic" : "middle", textAlign: across ? "center" : "right" });
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--soft") });
   for (let i = Math.ceil(side.first / size) * size; i < side.last; i += size) {
     const middle = alongAxis(side, i + 0.5);
     if (middle < 0 || middle > side.length) continue;
     pen.fill(middle - 0.5, middle + 0.5, pen.inner - 12, pen.inner - 8, css("--soft"));
     const text = i.toLocaleString("en");
     const half = context.measureText(text).width / 2;
-    const [x, y] = across ? [pen.start + clamp(middle, half - 4, side.length + plot.right - half), pen.inner - 15] : [pen.inner - 15, pen.start + clamp(middle, 6, side.length - 6)];
-    context.fillText(text, x, y);
+    pen.write(text, across ? clamp(middle, half - 4, side.length + plot.right - half) : clamp(middle, 6, side.length - 6), 15, across ? { baseline: "alphabetic" } : { align: "right" });
   }
 }
 
 /** The names of segments, shown when positions are shown instead of tokens. */
-function segmentNames(plot, context, side) {
-  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--ink"), textBaseline: "alphabetic", textAlign: "center" });
+function segmentNames(context, side) {
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--ink") });
   for (const [start, stop, name] of side.of.segments) {
     const [from, to] = [Math.max(0, alongAxis(side, start)), Math.min(side.length, alongAxis(side, Math.min(stop, side.most)))];
     if (to - from < 24) continue;
-    const text = fittedText(context, name, to - from - 6);
-    context.save();
-    if (side.across) context.translate(side.pen.start + (from + to) / 2, side.pen.inner - 34);
-    else { context.translate(side.pen.inner - 58, side.pen.start + (from + to) / 2); context.rotate(-Math.PI / 2); }
-    if (side.across || plot.labels > 60) context.fillText(text, 0, 0);
-    context.restore();
+    side.pen.write(fittedText(context, name, to - from - 6), (from + to) / 2, side.across ? 34 : 58, { turned: !side.across, baseline: "alphabetic" });
   }
 }
 
@@ -171,14 +152,12 @@ function differences(plot, side) {
   if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, css("--out")));
 }
 
-/** Calls draw(from, to, value) for visible bars with a value other than 0, including NaN. */
+/** Calls draw(from, to, value) for visible bars with a value other than 0, including NaN: the largest of the values that share a pixel. */
 function trackBlocks(side, values, draw) {
-  const levels = pyramid(values);
-  const level = clamp(Math.floor(Math.log2(1 / side.step)), 0, levels.length - 1);
-  const size = 2 ** level;
-  for (let at = Math.max(0, Math.floor(side.first / size)); at * size < side.last; at++) {
-    const value = levels[level][at];
-    if (value !== 0) draw(alongAxis(side, at * size), alongAxis(side, Math.min(side.most, (at + 1) * size)), value);
+  const size = Math.max(1, Math.floor(1 / side.step));
+  for (let at = Math.max(0, Math.floor(side.first / size) * size); at < side.last; at += size) {
+    const value = Math.max(...values.subarray(at, at + size));
+    if (value !== 0) draw(alongAxis(side, at), alongAxis(side, Math.min(side.most, at + size)), value);
   }
 }
 
@@ -191,10 +170,6 @@ function trackBars(plot, context, side, name, tracks, near) {
     const tall = none ? plot.track : clamp(place(value, plot.call), 0, 1) * plot.track;
     pen.fill(from, side.step >= 4 ? to - 1 : to, across ? near + plot.track - tall : near, across ? near + plot.track : near + tall, none ? css("--nan") : css("--soft"), 0.8);
   });
-  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--soft"), textBaseline: "middle", textAlign: across ? "right" : "left" });
-  context.save();
-  if (across) context.translate(pen.start - 7, near + plot.track / 2);
-  else { context.translate(near + plot.track / 2, pen.start - 5); context.rotate(-Math.PI / 2); }
-  context.fillText(title, 0, 0);
-  context.restore();
+  Object.assign(context, { font: "11px system-ui, sans-serif", fillStyle: css("--soft") });
+  pen.write(title, across ? -7 : -5, pen.inner - near - plot.track / 2, { align: across ? "right" : "left", turned: !across });
 }

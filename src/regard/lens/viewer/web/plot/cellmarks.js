@@ -72,29 +72,23 @@ function drawPins(plot, context, at) {
       context.stroke();
     }
   };
-  const across = (row) => {
-    const ys = at.ky >= 5 ? [Y(row), Y(row + 1)] : [Y(row + 0.5)];
-    for (const y of ys) { context.moveTo(left, y); context.lineTo(right, y); }
-  };
-  const down = (key) => {
-    const xs = at.kx >= 5 ? [X(key), X(key + 1)] : [X(key + 0.5)];
-    for (const x of xs) { context.moveTo(x, top); context.lineTo(x, bottom); }
-  };
+  const sides = (at, step) => (step >= 5 ? [at, at + 1] : [at + 0.5]); // of a row or key, or its middle
+  const across = (rows) => { for (const row of rows) { context.moveTo(left, Y(row)); context.lineTo(right, Y(row)); } };
+  const down = (keys) => { for (const key of keys) { context.moveTo(X(key), top); context.lineTo(X(key), bottom); } };
   if (place.hover) {
     Object.assign(context, { strokeStyle: css("--soft"), lineWidth: 1, globalAlpha: 0.55 });
     context.beginPath();
-    const [row, column] = [Math.floor(place.hover.row), Math.floor(place.hover.column)];
-    context.moveTo(left, Y(row + 0.5)); context.lineTo(right, Y(row + 0.5));
-    context.moveTo(X(column + 0.5), top); context.lineTo(X(column + 0.5), bottom);
+    across([Math.floor(place.hover.row) + 0.5]);
+    down([Math.floor(place.hover.column) + 0.5]);
     context.stroke();
     context.globalAlpha = 1;
   }
   context.setLineDash([5, 4]);
-  for (const pin of place.pins) line(css("--accent"), 1, () => across(pin));
+  for (const pin of place.pins) line(css("--accent"), 1, () => across(sides(pin, at.ky)));
   context.setLineDash([]);
-  line(css("--accent"), 1, () => across(place.query));
+  line(css("--accent"), 1, () => across(sides(place.query, at.ky)));
   if (place.key !== null) {
-    line(css("--accent"), 1, () => down(place.key));
+    line(css("--accent"), 1, () => down(sides(place.key, at.kx)));
     const [x, y, w, h] = [X(place.key), Y(place.query), Math.max(7, at.kx), Math.max(7, at.ky)];
     line(css("--accent"), 2, () => context.rect(x + (at.kx - w) / 2, y + (at.ky - h) / 2, w, h));
   }

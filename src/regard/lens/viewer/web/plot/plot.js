@@ -83,20 +83,14 @@ class Plot {
     return this.show({ row: at.row - dy / at.ky, column: at.column - dx / at.kx, span: at.span });
   }
 
-  /** Zooms by a factor around the given point of the plot, otherwise around the pinned cell or the middle. */
+  /** Zooms by a factor around the given point of the plot, otherwise around the pinned cell, or the point next to it. */
   zoom(factor, x, y) {
-    const at = this.view();
-    const pinned = x === undefined && this.center(at);
-    if (x === undefined) [x, y] = pinned ?? [this.width / 2, this.height / 2];
+    const at = this.view(), { query, key } = this.place, pinned = x === undefined;
+    x ??= clamp(((key ?? at.column + at.span / 2 - 0.5) + 0.5 - at.column) * at.kx, 0, this.width);
+    y ??= clamp((query + 0.5 - at.row) * at.ky, 0, this.height);
     const next = this.view({ ...at, span: at.span / factor });
     const moved = { ...next, row: at.row + y / at.ky - y / next.ky, column: at.column + x / at.kx - x / next.kx };
     return this.show(pinned ? this.holding(moved) : moved);
-  }
-
-  /** The middle of the pinned cell on the plot; null if it is not visible. */
-  center(at) {
-    const [x, y] = [((this.place.key ?? at.column + at.span / 2 - 0.5) + 0.5 - at.column) * at.kx, (this.place.query + 0.5 - at.row) * at.ky];
-    return x > 0 && x < this.width && y > 0 && y < this.height ? [x, y] : null;
   }
 
   /** The view moved as little as needed to contain the pinned cell. */

@@ -10,39 +10,24 @@ function valuedRun(n, { call, head }) {
   return `values ${n}`;
 }
 
-const valuedSource = {
-  held: new Memory(12),
-
-  /** The codes of a head: {coarse, fine, exact}. */
-  head(name, call, head) {
-    return this.held.get(`${name} ${call} ${head}`, async () => {
-      const { n } = runs[name], { Q, K } = runs[name].calls[call];
-      if (Q * K > LARGEST_MERGED) throw new Error(`a head of ${Q.toLocaleString("en")} × ${K.toLocaleString("en")} weights is too large for value-weighted colors; at most ${LARGEST_MERGED.toLocaleString("en")}: choose other colors`);
-      const [{ coarse, fine, exact }, { lengths, moved }] = await Promise.all([source.head(n, call, head), source.tracks(n, call, head)]);
-      const made = { coarse: coarse.slice(), fine: fine.slice(), exact };
-      for (let at = 0; at < coarse.length; at++) {
-        if (coarse[at] >= FIRST) [made.coarse[at], made.fine[at]] = codesOf((weight(coarse[at], fine[at]) * lengths[at % K]) / moved[Math.floor(at / K)], TINY);
-      }
-      return made;
-    });
-  },
-
-  tile: Embedded.prototype.tile, // from the codes of the whole head, as there
-
+const valuedSource = new Derived("for value-weighted colors: choose other colors", async (name, call, head) => {
+  const { n } = runs[name], { K } = runs[name].calls[call];
+  const [{ coarse, fine, exact }, { lengths, moved }] = await Promise.all([source.head(n, call, head), source.tracks(n, call, head)]);
+  const made = { coarse: coarse.slice(), fine: fine.slice(), exact };
+  for (let at = 0; at < coarse.length; at++) {
+    if (coarse[at] >= FIRST) [made.coarse[at], made.fine[at]] = codesOf((weight(coarse[at], fine[at]) * lengths[at % K]) / moved[Math.floor(at / K)], TINY);
+  }
+  return made;
+}, {
   tracks: (name, call, head) => source.tracks(runs[name].n, call, head),
 
-  /** Thumbnails of all heads of a call. */
-  async overview(name, call, cells = 44) {
-    const { heads, Q, K } = runs[name].calls[call];
-    const [rows, columns] = [Math.min(cells, Q), Math.min(cells, K)], codes = new Uint8Array(heads * rows * columns);
-    const edge = (at, count, size) => Math.floor((at * size) / count);
-    for (let head = 0, to = 0; head < heads; head++) {
-      const found = await this.head(name, call, head);
-      for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++, to++) codes[to] = pooled(found, K, "share", edge(r, rows, Q), edge(c, columns, K), edge(r + 1, rows, Q), edge(c + 1, columns, K));
-    }
-    return { rows, columns, codes };
+  /** Thumbnails of all heads of a call: the tiles that cover their matrices. */
+  async overview(name, call) {
+    const { heads } = runs[name].calls[call];
+    const all = await Promise.all(Array.from({ length: heads }, (_, head) => this.tile(name, call, head, "share", topLevel(runs[name].calls[call]), 0, 0)));
+    return { ...all[0], codes: Uint8Array.from(all.flatMap(({ coarse }) => [...coarse])) };
   },
-};
+});
 
 /** The run that the thumbnails of all heads show. */
 const valuedThumbnails = (n, call) => (runs[n].calls.reduce((sum, { heads, Q, K }) => sum + heads * Q * K, 0) > VALUED ? n : valuedRun(n, { call, head: 0 }));

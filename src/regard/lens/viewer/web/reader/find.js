@@ -10,7 +10,7 @@ const find = {
     const label = "Search the text, or go to a position: Enter for the next match, Shift+Enter for the previous";
     this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, dir: "auto", ariaLabel: label });
     this.count = element("span", "", { className: "note", id: "find-count", ariaLive: "polite" });
-    box.append(this.input, tool("↑", "previous match", () => this.go(-1)), tool("↓", "next match", () => this.go(1)), this.count);
+    box.append(this.input, tool("↓", "next match", () => this.go(1)), this.count);
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.go(event.shiftKey ? -1 : 1);

@@ -103,7 +103,8 @@ class Flow {
   /** Scrolls to a token, if it is not in sight. */
   reveal(i) {
     if (!this.box.checkVisibility()) return;
-    this.fill(this.blocks[this.blockOf(i)]);
+    const at = this.blockOf(i);
+    for (const block of this.blocks.slice(Math.max(0, at - 2), at + 2)) this.fill(block); // what comes into sight has its height before it is scrolled to
     const token = $(`${this.box.id}-${i}`).getBoundingClientRect(), box = this.box.getBoundingClientRect();
     if (token.top < box.top || token.bottom > box.bottom) this.box.scrollTop += (token.top + token.bottom - box.top - box.bottom) / 2;
   }

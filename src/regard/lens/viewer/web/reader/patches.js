@@ -7,36 +7,25 @@ const patches = {
     this.chips = element("div", null, { className: "chips" });
     this.canvas = element("canvas", null, { ariaHidden: "true" });
     this.grid = element("div", null, { id: "patches-grid", tabIndex: 0, role: "listbox", ariaLabel: "The image in patches, colored by the weights", ariaMultiSelectable: "true" });
-    this.slider = element("input", null, { type: "range", min: 0, max: 100, value: this.strength, id: "patches-strength" });
-    this.label = element("label", "image ", {}, this.slider, " weights");
     this.box = element("div", null, { className: "image-box" }, this.canvas, this.grid);
-    box.append(this.chips, this.box, this.label);
-    this.slider.addEventListener("input", () => {
-      this.strength = Number(this.slider.value);
+    this.label = slider("weights over the image", { min: 0, max: 100, step: 1, value: this.strength, text: (value) => `${value} %` }, (value) => {
+      this.strength = value;
       this.paint();
     });
-    const on = (part, kind, act) => part.addEventListener(kind, (event) => {
-      const token = event.target.closest("[data-token]")?.dataset.token;
-      if (token !== undefined) act(Number(token), event);
-    });
-    for (const part of [this.chips, this.grid]) on(part, "click", pick);
-    on(this.grid, "pointerover", (i) => { reader.readout.textContent = `${this.called(i)}: ${describe(this.line, i)}`; });
+    box.append(this.chips, this.box, this.label);
+    for (const part of [this.chips, this.grid]) part.addEventListener("click", (event) => { if (event.target.dataset.token) pick(Number(event.target.dataset.token), event); });
+    this.grid.addEventListener("pointerover", (event) => reader.hover(event.target.closest("[data-token]"), reader.main));
     this.grid.addEventListener("pointerleave", () => reader.say());
-    this.grid.addEventListener("keydown", (event) => {
-      const by = ARROWS[event.key];
-      if (!by || event.ctrlKey || event.metaKey) return;
-      event.preventDefault();
-      const [rows, columns] = this.of.patches.grid;
-      const from = Math.max(0, this.tokens.indexOf(event.altKey ? (state.key ?? state.query) : reader.here()));
-      const [row, column] = [clamp(Math.floor(from / columns) + by[0], 0, rows - 1), clamp((from % columns) + by[1], 0, columns - 1)];
-      pick(this.tokens[row * columns + column], event);
-    });
+    this.grid.addEventListener("keydown", (event) => reader.key(event, this));
   },
 
-  called(i) {
-    const place = this.tokens.indexOf(i), [, columns] = this.of.patches.grid;
-    return `${placeWord(this.of)} ${i}, row ${Math.floor(place / columns)}, column ${place % columns}`;
+  /** The patch so many rows below, or columns to the right, at most at the edge: as the words of a text. */
+  moved(i, down, right) {
+    const [rows, columns] = this.of.patches.grid, place = Math.max(0, this.tokens.indexOf(i));
+    return this.tokens[clamp(Math.floor(place / columns) + down, 0, rows - 1) * columns + clamp((place % columns) + right, 0, columns - 1)];
   },
+  vertical(i, by) { return this.moved(i, by, 0); },
+  beside(i, by) { return this.moved(i, 0, by); },
 
   /** How the patches are placed: square tiles, which a processor cut an image into, fill a rectangle; otherwise row by row. Sizes in patches. */
   tiled() {

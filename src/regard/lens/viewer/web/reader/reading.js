@@ -1,18 +1,12 @@
 // The numbers of the reader: the weights of the pinned rows over the keys, or of the pinned keys over the rows.
 
-/** Joins several lines into one: the sum of the weights, or their mean; masked only if all are, invalid if one is. */
+/** Several lines as one: the sum of the weights, or their mean; masked only if all are, invalid if one is. */
 function joined(answers, mean) {
-  const count = answers[0].coarse.length;
-  const [code, p] = [answers[0].coarse.slice(), new Float64Array(count)];
-  for (const { coarse, fine } of answers) {
-    for (let j = 0; j < count; j++) {
-      p[j] += weight(coarse[j], fine?.[j]);
-      if (answers.length > 1) code[j] = joinedKind(code[j], coarse[j]);
-    }
-  }
-  if (mean) for (let j = 0; j < count; j++) p[j] /= answers.length;
-  const [{ fine, exact, error }] = answers;
-  return { code, p, fine: answers.length === 1 ? fine : undefined, exact, error };
+  const [first, ...others] = answers.map(weightsOf);
+  if (!others.length) return first;
+  const p = first.p.map((value, j) => others.reduce((sum, other) => sum + other.p[j], value) / (mean ? answers.length : 1));
+  const code = first.code.map((kind, j) => others.reduce((worst, other) => joinedKind(worst, other.code[j]), kind));
+  return { ...first, p, code, fine: undefined };
 }
 
 /** {of, p, code, hidden, total, sorted, …} of the pinned rows or keys; direction "to" is over the keys, "from" over the rows. */

@@ -32,9 +32,8 @@ function walked(kept, row, call, head, i) {
   const v = kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null;
   const sinks = kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null;
   const out = kept.same ? sum : vector("out", head * call.Q + i);
-  const sizes = { Q: call.Q, K: call.K, D: shape.q?.at(-1) ?? null, E: (shape.v ?? shape.out)?.at(-1) ?? null };
   return {
-    x: vector("x", i), q, keys, k, scaled: scaled ?? null, scores: scores ?? null, allowed, p, lse, sinks, v, sum, out, ...sizes, scale,
+    x: vector("x", i), q, keys, k, scaled: scaled ?? null, scores: scores ?? null, allowed, p, lse, sinks, v, sum, out,
     same: Boolean(kept.same), exact: kept.exact,
   };
 }

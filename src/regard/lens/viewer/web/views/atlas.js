@@ -32,16 +32,13 @@ const atlas = {
     this.fill();
   },
 
-  /** The metrics of all runs that were shown so far. */
-  options() { this.metric.replaceChildren(...Object.entries(METRICS).map(([value, { title }]) => element("option", title, { value }))); },
-
   /** A button for every head, in rows by call; false if the heads are those that were shown before, as after a change of rules. */
   fill() {
     const { calls } = runs[state.run];
     const shown = JSON.stringify([Object.keys(METRICS), calls.map(({ name, layer, heads, queries, keys }, call) => [name, layer, heads, queries, keys, badges.worst(badges.at(call, null))])]);
     if (shown === this.filled) return false;
     this.filled = shown;
-    this.options();
+    this.metric.replaceChildren(...chooser(titlesIn(METRICS)).children); // of all runs that were shown so far
     const kinds = new Map(); // calls with the same axes are together
     runs[state.run].calls.forEach((call, number) => {
       const kind = call.queries === call.keys ? call.queries : `${call.queries} → ${call.keys}`;
@@ -117,7 +114,7 @@ const atlas = {
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
     else if (!["matrix", "effect"].includes(state.metric)) notes.push("Linear colors from 0 to 100 %.");
     if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
-    $("atlas-note").textContent = notes.join(" ");
+    $("atlas-note").textContent = [...notes, noMeans(state.run)].join(" ").trim();
     for (const { call, head, button } of this.cells) {
       const found = badges.at(call, head);
       const value = state.metric === "matrix" ? ["spread", "sink"] : [state.metric];

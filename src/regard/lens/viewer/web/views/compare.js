@@ -25,8 +25,6 @@ function secondNow() {
   if (!call || (n === state.run && !alikeCalls(call, callNow()))) return null;
   return isMean(state.second.head) ? (runsNow() || noMeans(n) ? null : state.second) : state.second.head < call.heads ? state.second : null;
 }
-/** The same if it is a head of the run that is shown. */
-const secondBeside = () => (runsNow() ? null : secondNow());
 
 const comparison = {
   name: "compare", comparisons: new Memory(8), turn: 0,
@@ -63,17 +61,7 @@ const comparison = {
       return plot;
     });
     this.plots[0].after = (at, detail) => this.level(at, detail);
-    this.numbers = new Choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => this.lead(Number(value)));
-  },
-
-  /** Makes one of the compared runs the one that the page shows, at the corresponding head, row and key. */
-  lead(side) {
-    const { now } = this;
-    if (side === now.lead) return undefined;
-    const at = { call: state.call, head: state.head };
-    const there = (kind, position) => (position === null ? null : now.positionIn(side, kind, at, now.groupOf(kind, at, position)));
-    const query = there("queries", state.query);
-    return choose({ run: now.sides[side], ...now.heads(at)[side], ...(query === null ? {} : { query }), key: there("keys", state.key), pins: [], second: state.second && at });
+    this.numbers = new Choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => this.now.place.choose({ run: this.now.sides[value] }));
   },
 
   /** The comparison of the present runs and heads; null if there is none, or a third run is shown. */

@@ -1,5 +1,4 @@
-// Lines between tokens: the rows on the left, the keys on the right, and a line for each weight of the chosen head, and of the second one if
-// there is one.
+// Lines between tokens: the rows on the left, the keys on the right, and a line for each weight of the chosen head.
 
 const lineView = {
   name: "lines", turn: 0, shown: null,
@@ -31,7 +30,7 @@ const lineView = {
     $("lines").hidden = Boolean(keyAxis().grid);
     if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
     const outside = this.shown && ((any("query") && (this.shown.keys.length < callNow().K || !this.shown.rows.includes(state.query))) || (any("key") && state.key !== null && !this.shown.keys.includes(state.key)));
-    if (outside || any("run", "call", "head", "second", "step")) return this.lazily.again();
+    if (outside || any("run", "call", "head", "step")) return this.lazily.again();
     if (any("query", "key", "pins") && this.shown && !this.lazily.stale) this.show();
     return undefined;
   },
@@ -40,7 +39,7 @@ const lineView = {
     const turn = ++this.turn;
     const { run, call, head, query, key } = state;
     const rows = rowsAround(query, rowsNow(), this.shown?.rows);
-    const found = await weightsBetween(run, [{ call, head }, secondBeside() ?? []].flat(), rows, key, query);
+    const found = await weightsBetween(run, { call, head }, rows, key, query);
     if (turn !== this.turn) return;
     this.shown = found;
     strokes(this.svg, found);
@@ -65,8 +64,8 @@ const lineView = {
   /** The words, and the marks of what is chosen. */
   show() {
     const { rows, keys, part, exact } = this.shown;
-    const { Q, K } = callNow(), second = secondBeside();
-    $("lines-title").replaceChildren("Lines between tokens: ", element("span", headTitle(), { className: second ? "first-head" : "" }), ...(second ? [" and ", element("span", headTitle(second.call, second.head), { className: "second-head" })] : []));
+    const { Q, K } = callNow();
+    $("lines-title").textContent = `Lines between tokens: ${headTitle()}`;
     this.titles.rows.textContent = `rows: ${callNow().queries}`;
     this.titles.keys.textContent = `keys: ${callNow().keys}`;
     const counts = [
@@ -99,16 +98,13 @@ const lineView = {
 
   /** The weights of one row next to the keys; of a key under the pointer, its weights next to the rows. */
   numbers(row, key) {
-    const { heads: [of, other], rows, keys } = this.shown;
+    const { of, rows, keys } = this.shown;
     const said = (line, j) => (line.code[j] < FIRST ? words(line.code[j], line.fine?.[j]) : percent(line.p[j]));
     const put = (side, text) => { for (const node of this.lists[side].children) node.lastChild.textContent = text(Number(node.dataset.token)).replace("below ", "< "); };
     put("keys", (j) => (key === undefined && of.has(row) ? said(of.get(row), j) : ""));
     put("rows", (i) => (key === undefined ? "" : said(of.get(i), key)));
     if (key !== undefined) this.said.replaceChildren(...named(keyAxis(), key), " receives ", ...this.strongest(rows, (i) => of.get(i).p[key], (i) => [`${said(of.get(i), key)} of `, ...named(queryAxis(), i)]));
-    else if (of.has(row)) {
-      const on = (each) => this.strongest(keys, (j) => each.get(row).p[j], (j) => [`${said(each.get(row), j)} on `, ...named(keyAxis(), j)]);
-      this.said.replaceChildren(...named(queryAxis(), row), ": ", ...on(of), ...(other ? ["; second head: ", ...on(other)] : []));
-    }
+    else if (of.has(row)) this.said.replaceChildren(...named(queryAxis(), row), ": ", ...this.strongest(keys, (j) => of.get(row).p[j], (j) => [`${said(of.get(row), j)} on `, ...named(keyAxis(), j)]));
     this.svg.setAttribute("aria-label", `Lines from rows to keys. ${this.said.textContent}`);
   },
 

@@ -1,18 +1,23 @@
 // On a served page: another text through the model, the model without a head or an edge, and attention with changed rules. Each
 // becomes a run of its own, which the whole page then shows.
 
-const RULES = { temperature: 1, factor: null, mask: "recorded", width: 4 }; // what the model does
 const MASKS = { recorded: "as recorded", none: "none", causal: "causal", window: "window, both sides", "causal window": "causal window" };
-const positive = (text) => (Number(text) > 0 && Number.isFinite(Number(text)) ? Number(text) : undefined);
+const finite = (text) => (Number.isFinite(Number(text)) ? Number(text) : undefined);
+const positive = (text) => (Number(text) > 0 ? finite(text) : undefined);
+// The rules that can be changed: begin is what the model does; read(text) is the value, or undefined for what is not `expected`.
+const RULES = {
+  temperature: { begin: 1, read: positive, expected: "a temperature is a number above 0", label: "temperature", field: { min: 0.01, step: 0.1 } },
+  factor: { begin: null, read: (text) => (text.trim() ? finite(text) : null), label: "scale of q·k", field: { step: "any", placeholder: "as recorded" } },
+  mask: { begin: "recorded", ...oneOf(MASKS), label: "mask" },
+  width: { begin: 4, read: (text) => positive(text) && Math.max(1, Math.round(Number(text))), expected: "a window has 1 key or more", label: "keys in the window", field: { min: 1, step: 1 } },
+};
+const AS_RECORDED = Object.fromEntries(Object.entries(RULES).map(([name, { begin }]) => [name, begin]));
 
 choosable("original", false, { key: "with", write: (original) => (original ? "original" : undefined), read: (text) => text === "original" || undefined });
 choosable("text", null, { write: (text) => (text === null ? undefined : encodeURIComponent(text)), read: (text) => text || undefined });
 // The call and head that are left out, and for an edge its row and key: "5.11", "5.11.9.2".
 choosable("without", null, { read: (text) => (/^\d+\.\d+(\.\d+\.\d+)?$/.test(text) ? text : undefined), write: (place) => place ?? undefined });
-choosable("temperature", RULES.temperature, { read: positive });
-choosable("factor", RULES.factor, { read: (text) => (text.trim() && Number.isFinite(Number(text)) ? Number(text) : undefined), write: (factor) => (factor === null ? undefined : `${factor}`) });
-choosable("mask", RULES.mask, oneOf(MASKS));
-choosable("width", RULES.width, { read: (text) => (/^[1-9]\d{0,8}$/.test(text) ? Number(text) : undefined) });
+for (const [name, { begin, read }] of Object.entries(RULES)) choosable(name, begin, { read });
 
 const live = {
   name: "live", turn: 0, made: new Memory(12), base: 0,
@@ -21,33 +26,29 @@ const live = {
   build() {
     $("live").hidden = !data.served;
     if (!data.served) return;
-    const field = (id, kind, properties) => element(kind, undefined, { id, ...properties });
-    const labelled = (text, ...nodes) => element("label", `${text} `, {}, ...nodes);
-    this.text = field("live-text", "textarea", { rows: 1, spellcheck: false, value: data.live ?? "", dir: "auto" });
-    this.number = field("live-temperature", "input", { type: "number", min: 0.01, step: 0.1 });
-    this.factor = field("live-factor", "input", { type: "number", step: "any", placeholder: "as recorded" });
-    this.mask = element("select", undefined, { id: "live-mask" }, ...Object.entries(MASKS).map(([value, title]) => element("option", title, { value })));
-    this.width = field("live-width", "input", { type: "number", min: 1, step: 1 });
-    this.wide = labelled("keys in the window", this.width);
+    this.text = element("textarea", undefined, { id: "live-text", rows: 1, spellcheck: false, value: data.live ?? "", dir: "auto" });
+    this.fields = Object.fromEntries(Object.keys(RULES).map((name) => [name, this.field(name)]));
     this.head = button("without this head", () => this.leave([state.call, state.head]), { id: "live-head" });
     this.edge = button("without this edge", () => this.leave([state.call, state.head, state.query, state.key]), { id: "live-edge" });
     this.difference = element("pre", undefined, { id: "live-difference", hidden: true });
-    this.reset = button("undo the changes", () => choose({ text: null, without: null, ...RULES }), { id: "live-reset", title: "The text and the rules that were recorded" });
+    this.reset = button("undo the changes", () => choose({ text: null, without: null, ...AS_RECORDED }), { id: "live-reset", title: "The text and the rules that were recorded" });
     this.original = button("compare with the original", () => choose({ original: !state.original }), { id: "live-original" });
     this.said = element("p", undefined, { id: "live-said", className: "note", role: "status" });
-    $("live").append(
-      element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.original, this.reset),
-      ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text), element("div", undefined, { id: "live-without" }, this.head, this.edge)]),
-      element("div", undefined, { id: "live-rules" }, labelled("temperature", this.number), labelled("scale of q·k", this.factor), labelled("mask", this.mask), this.wide),
-      this.said, this.difference);
+    const fields = Object.entries(this.fields).map(([name, field]) => element("label", `${RULES[name].label} `, {}, field));
+    if (data.live !== null) $("live").append(element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text));
+    $("live").append(folds.make("live", data.live === null ? "Change the rules" : "Change the rules, or leave out a head", element("div", undefined, { id: "live-rules" }, ...fields),
+      element("div", undefined, { className: "tools" }, ...(data.live === null ? [] : [this.head, this.edge]), this.original, this.reset)), this.said, this.difference);
     this.text.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => choose({ text: this.text.value.trim() && this.text.value !== data.live ? this.text.value : null }), 150);
     });
-    this.number.addEventListener("change", () => this.take(this.number, "temperature", positive(this.number.value), "a temperature is a number above 0"));
-    this.factor.addEventListener("change", () => choose({ factor: this.factor.value === "" ? null : Number(this.factor.value) }));
-    this.mask.addEventListener("change", () => choose({ mask: this.mask.value }));
-    this.width.addEventListener("change", () => this.take(this.width, "width", positive(this.width.value) && Math.max(1, Math.round(Number(this.width.value))), "a window has 1 key or more"));
+  },
+
+  /** The field of a rule. */
+  field(name) {
+    const common = { id: `live-${name}`, onchange: () => this.take(name) };
+    if (name !== "mask") return element("input", undefined, { type: "number", ...common, ...RULES[name].field });
+    return chooser(MASKS, common);
   },
 
   /** Runs the model without a head or an edge, or with it again. */
@@ -69,11 +70,11 @@ const live = {
   },
 
   /** Chooses the value of a field. A wrong one gives way to the value that is used, and the page says why. */
-  async take(node, name, value, expected) {
-    const given = node.value;
-    await choose({ [name]: value ?? state[name] });
-    node.value = state[name];
-    if (value === undefined) this.say(`${expected}: ${given === "" ? "nothing" : `“${given}”`} was not taken`, true);
+  async take(name) {
+    const node = this.fields[name], given = node.value, value = RULES[name].read(given);
+    await choose({ [name]: value === undefined ? state[name] : value });
+    node.value = state[name] ?? "";
+    if (value === undefined) this.say(`${RULES[name].expected}: ${given === "" ? "nothing" : `“${given}”`} was not taken`, true);
   },
 
   say(text, alarm = false) {
@@ -85,14 +86,11 @@ const live = {
     if (!data.served) return undefined;
     this.original.setAttribute("aria-pressed", state.original);
     if (data.live !== null) this.offer();
-    if (!["text", "without", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return undefined;
+    if (!["text", "without", ...Object.keys(RULES)].some((name) => changed.has(name))) return undefined;
     const put = (node, value) => { if (document.activeElement !== node && node.value !== String(value)) node.value = value; };
     put(this.text, state.text ?? data.live ?? "");
-    put(this.number, state.temperature);
-    put(this.factor, state.factor ?? "");
-    put(this.mask, state.mask);
-    put(this.width, state.width);
-    this.wide.hidden = !state.mask.endsWith("window");
+    for (const [name, field] of Object.entries(this.fields)) put(field, state[name] ?? "");
+    this.fields.width.parentNode.hidden = !state.mask.endsWith("window");
     this.reset.disabled = state.text === null && state.without === null && !this.rules();
     return this.update();
   },
@@ -100,7 +98,7 @@ const live = {
   /** The changed rules; null if they are those of the model. */
   rules() {
     const { temperature, factor, mask, width } = state;
-    if (temperature === RULES.temperature && factor === RULES.factor && mask === RULES.mask) return null;
+    if (temperature === AS_RECORDED.temperature && factor === AS_RECORDED.factor && mask === AS_RECORDED.mask) return null;
     return { temperature, scale: factor, mask, ...(mask.endsWith("window") ? { window: width } : {}), call: state.call };
   },
 

@@ -18,7 +18,6 @@ const map = {
     section.append(
       element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }),
         tool("whole matrix", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" })),
-      element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
       element("div", undefined, { id: "legend", role: "group", ariaLabel: "Color legend" }, rampBox({ id: "ramp-box" }), element("ul", undefined, { id: "swatches", className: "swatches" })),
@@ -36,10 +35,6 @@ const map = {
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
     $("zoom-whole").hidden = !state.view;
-    if (changed.has("run")) {
-      $("map-means").hidden = !noMeans(state.run);
-      $("map-means").textContent = noMeans(state.run);
-    }
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
@@ -60,9 +55,8 @@ const map = {
       ...rows.map((i, r) => element("tr", undefined, {}, element("th", undefined, { scope: "row" }, ...named(queryAxis(), i)), ...codes[r].map(({ code, fine }) => element("td", words(code, fine))))));
     $("map-table").replaceChildren(table);
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
-    const text = place.key === null || !at ? [] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
-    const cell = { i: place.query, j: column, high: 1, wide: 1, ...at };
-    if (place.key !== null && at) text.push(othersWords(tracksNow(place.run), cell), movesWords(tracksNow(place.run), cell), `, ${at.exact}`);
+    const cell = { i: place.query, j: column, high: 1, wide: 1, ...at }, tracks = tracksNow(place.run);
+    const text = place.key === null || !at ? [] : [...cellWords(place.run, cell), othersWords(tracks, cell), movesWords(tracks, cell), `, ${at.exact}`];
     $("map-pinned").replaceChildren(...text);
     $("map-pinned").hidden = !text.length;
     this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}, row ${wordOf(queryAxis(), place.query, 40)} (${place.query}). ${$("map-pinned").textContent}`);

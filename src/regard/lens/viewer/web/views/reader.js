@@ -76,11 +76,8 @@ const reader = {
     const name = quoted(to ? queryAxis() : keyAxis(), places[0], 22);
     $("reader-title").replaceChildren(...(to ? [name, ` (${places[0].toLocaleString("en")}) attends to`] : ["attends to ", name, ` (${places[0].toLocaleString("en")})`]));
     this.ways.show(state.direction);
-    const parts = [];
-    if (places.length > 1) parts.push(to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`);
-    this.pinsText.textContent = parts.join(" ");
-    this.pins.hidden = !parts.length;
-    this.pins.lastChild.hidden = places.length < 2;
+    this.pins.hidden = places.length < 2;
+    this.pinsText.textContent = places.length < 2 ? "" : to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`;
   },
 
   list(places, of) { return places.slice(0, 6).map((i) => `“\u2068${wordOf(of, i, 16)}\u2069” (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },

@@ -18,19 +18,13 @@ const steps = {
   },
 
   draw(changed) {
-    if (changed.has("run")) $("steps").hidden = !runs.some((run) => run.steps.length);
-    if ($("steps").hidden || !["run", "step", "theme", "scale"].some((name) => changed.has(name))) return;
     const all = runs[state.run].steps;
-    this.slider.disabled = !all.length;
-    this.slider.max = Math.max(0, all.length - 1);
+    $("steps").hidden = !all.length;
+    if (!all.length || !["run", "step", "theme", "scale"].some((name) => changed.has(name))) return;
+    this.slider.max = all.length - 1;
     this.whole.setAttribute("aria-pressed", state.step === null);
     const at = state.step ?? all.length - 1;
     this.slider.value = at;
-    if (!all.length) {
-      this.said.textContent = "This run has no generated tokens.";
-      this.list.replaceChildren();
-      return;
-    }
     const of = axis(written());
     const { position, candidates } = all[at];
     const word = wordOf(of, position);

@@ -46,6 +46,7 @@ const walk = {
     const found = isMean(head) ? null : await source.walk(run, call, head, query);
     if (turn !== this.turn) return;
     const numbers = found && Object.fromEntries(Object.entries(found).map(([name, value]) => [name, numbered(value)]));
+    if (numbers) Object.assign(numbers, { K: callNow().K, scale: callNow().formula.scale, D: numbers.q?.length ?? null, E: (numbers.sum ?? numbers.out)?.length ?? null });
     const matrices = numbers && await source.matrices(run, call, head, query, this.keyOf(numbers));
     if (turn !== this.turn) return;
     [this.numbers, this.matrices] = [numbers, matrices];
@@ -108,7 +109,7 @@ const walk = {
   step(each, head, number, w) {
     const call = callNow(), formula = each.formula(w, call);
     head.replaceChildren(element("span", number, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
-      element("span", each.shape(w, call) || "", { className: "soft walk-shape" }));
+      element("span", each.shape(w, call) || "", { className: "soft walk-shape unbroken" }));
     const open = this.opened.has(each.id);
     $(`walk-${each.id}`).replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order), ...(each.more?.(w, this.matrices) ?? [])] : []));
   },

@@ -16,7 +16,24 @@ function noMatrix(name, m) {
   return `The page contains matrices of head ${m.head} only, which it shows first: serve the run (regard look --serve) to see those of head ${state.head}.`;
 }
 
-/** The element of q, k or v that is followed: its products with x in three lines, and their sum. */
+/** A choice of the element of a product with a matrix: [the element, its place in m[name], the nodes of the choice]. many: its elements. */
+function elementChoice(name, m, many) {
+  const elements = m.elements?.[name] ?? Array.from({ length: many }, (_, d) => d);
+  const chosen = elements.includes(walk.element[name]) ? walk.element[name] : elements[0];
+  const pick = choice(`walk-${name}-element`, "element", elements.map((d) => [d, `${d}`]), chosen, (d) => walk.follow({ element: { ...walk.element, [name]: d } }));
+  const part = elements.length < many ? [element("p", `The page contains ${elements.length} columns of this matrix: serve the run (regard look --serve) to see all.`, { className: "note" })] : [];
+  return [chosen, elements.indexOf(chosen), [pick, ...part]];
+}
+
+/** The products of a vector with a column of a matrix, in three lines, and their sum. titles: of the vector and the column; called: the same in words; where: after each element. */
+function columnProducts(label, vector, matrix, at, titles, called, where) {
+  const column = Array.from(matrix.subarray(at * vector.length, (at + 1) * vector.length));
+  const products = column.map((value, place) => value * vector[place]);
+  const names = [...called, "their product"];
+  return [total(products), lines(label, [[titles[0], vector], [titles[1], column], ["product", products]], (row, place) => `${names[row]}, element ${place}${where}`)];
+}
+
+/** The element of q, k or v that is followed. */
 function oneElement(name, w, m) {
   const note = (text) => [element("p", null, { className: "note" }, ...subscripts(text))];
   if (callNow().only_weights) return [];
@@ -26,23 +43,14 @@ function oneElement(name, w, m) {
   const x = own ? m.x ?? w.x : m.x_key;
   const head = [element("h3", "One element"), ...(own ? [] : [keyChoice(`walk-${name}-key`, w)])];
   if (!x) return [...head, ...note(callNow().kept.x ? `The page contains the input of ${keyName(m.key)} only: serve the run (regard look --serve) to see that of other keys.` : walk.lacking({ missing: "x" }))];
-  const elements = m.elements?.[name] ?? Array.from({ length: own || name === "k" ? w.D : w.E }, (_, d) => d);
-  const chosen = elements.includes(walk.element[name]) ? walk.element[name] : elements[0];
-  const at = elements.indexOf(chosen);
-  const column = Array.from(m[name].subarray(at * x.length, (at + 1) * x.length));
-  const products = column.map((value, place) => value * x[place]);
+  const [chosen, at, pick] = elementChoice(name, m, name === "v" ? w.E : w.D);
+  const [vector, index, sum] = own ? ["x", `${chosen}`, "Σ_m x_m"] : [`x_${key}`, `{${key},${chosen}}`, `Σ_m x_{${key},m}`];
+  const [whole, shown] = columnProducts(`One element of ${name}`, x, m[name], at, [vector, `W_${name}[m, ${chosen}]`], [own ? "x" : `x of ${keyName(key)}`, `W_${name}, column ${chosen}`], "");
   const bias = m[`${name}_bias`]?.[at];
-  const [vector, index] = own ? ["x", `${chosen}`] : [`x_${key}`, `{${key},${chosen}}`];
-  const result = total(products) + (bias ?? 0);
+  const added = bias === undefined ? ["", ""] : [` + b_${name}[${chosen}]`, `${plus(bias, 6)} = ${decimal(whole + bias, 6)}`];
   const model = own ? w.q : w[name]?.[w.keys.indexOf(key)];
-  const pick = choice(`walk-${name}-element`, "element", elements.map((d) => [d, `${d}`]), chosen, (d) => walk.follow({ element: { ...walk.element, [name]: d } }));
-  const rows = [[vector, x], [`W_${name}[m, ${chosen}]`, column], ["product", products]];
-  const called = (row, place) => `${[own ? "x" : `x of ${keyName(key)}`, `W_${name}, column ${chosen}`, "their product"][row]}, element ${place}`;
-  const [sum, added] = [own ? "Σ_m x_m" : `Σ_m x_{${key},m}`, bias === undefined ? ["", ""] : [` + b_${name}[${chosen}]`, `${plus(bias, 6)} = ${decimal(result, 6)}`]];
-  const said = `${name}_${index} = ${sum} W_${name}[m, ${chosen}]${added[0]} = ${decimal(total(products), 6)}${added[1]}`;
-  const part = elements.length < (name === "v" ? w.E : w.D) ? [element("p", `The page contains ${elements.length} columns of this matrix: serve the run (regard look --serve) to see all.`, { className: "note" })] : [];
-  return [...head, pick, lines(`One element of ${name}`, rows, called),
-    element("p", null, { className: "walk-result", id: `walk-${name}-result` }, ...subscripts(said), model ? `; in the model ${decimal(model[chosen], w.exact ? 4 : 6)}.` : "."), ...part];
+  return [...head, ...pick, shown, element("p", null, { className: "walk-result", id: `walk-${name}-result` },
+    ...subscripts(`${name}_${index} = ${sum} W_${name}[m, ${chosen}]${added[0]} = ${decimal(whole, 6)}${added[1]}`), model ? `; in the model ${decimal(model[chosen], w.exact ? 4 : 6)}.` : ".")];
 }
 
 /** The concatenated outputs, with those of this head marked. */
@@ -71,23 +79,14 @@ function layerOutput(w, m) {
     ...(m.own ? strip("part", `The part of head ${state.head}`, m.own) : []), ...(m.o ? elementOfOutput(w, m) : [note(noMatrix("o", m))])];
 }
 
-/** One element of the layer's output: the products of this head, and the sum over the heads. */
+/** One element of the layer’s output: the products of this head, and the sum over the heads. */
 function elementOfOutput(w, m) {
-  const elements = m.elements?.o ?? Array.from(m.y.keys());
-  const chosen = elements.includes(walk.element.o) ? walk.element.o : elements[0];
-  const at = elements.indexOf(chosen);
+  const [chosen, at, pick] = elementChoice("o", m, m.y.length);
   const out = Array.from(m.heads.subarray(state.head * w.E, (state.head + 1) * w.E));
-  const column = Array.from(m.o.subarray(at * w.E, (at + 1) * w.E));
-  const products = column.map((value, e) => value * out[e]);
-  const parts = Array.from({ length: callNow().heads }, (_, head) => m.by_head[head * elements.length + at]);
-  const bias = m.o_bias?.[at];
-  const pick = choice("walk-o-element", "element", elements.map((place) => [place, `${place}`]), chosen, (place) => walk.follow({ element: { ...walk.element, o: place } }));
-  const rows = [["out", out], [`W_o[e, ${chosen}]`, column], ["product", products]];
-  const called = (row, e) => `${["out", `W_o, column ${chosen}`, "their product"][row]}, element ${e} of head ${state.head}`;
-  const sum = total(parts) + (bias ?? 0);
-  return [element("h3", "One element"), pick, lines("One element of the layer’s output", rows, called),
-    element("p", null, { className: "walk-result", id: "walk-o-own" }, ...subscripts(`Head ${state.head} adds ${decimal(total(products), 6)} to y_${chosen}. Every head adds:`)),
-    cellsOf("parts of the heads", [parts], (_, head) => `head ${head}`),
-    element("p", null, { className: "walk-result", id: "walk-o-result" }, ...subscripts(`y_${chosen} = ${decimal(total(parts), 6)}${bias === undefined ? "" : `${plus(bias, 6)} (b_o[${chosen}]) = ${decimal(sum, 6)}`}; in the model ${decimal(m.y[chosen], 6)}.`)),
-    ...(elements.length < m.y.length ? [element("p", `The page contains ${elements.length} columns of this matrix: serve the run (regard look --serve) to see all.`, { className: "note" })] : [])];
+  const [own, shown] = columnProducts("One element of the layer’s output", out, m.o, at, ["out", `W_o[e, ${chosen}]`], ["out", `W_o, column ${chosen}`], ` of head ${state.head}`);
+  const { heads } = callNow(), parts = Array.from({ length: heads }, (_, head) => m.by_head[(head * m.by_head.length) / heads + at]);
+  const bias = m.o_bias?.[at], sum = total(parts) + (bias ?? 0);
+  const said = (id, text) => element("p", null, { className: "walk-result", id }, ...subscripts(text));
+  return [element("h3", "One element"), ...pick, shown, said("walk-o-own", `Head ${state.head} adds ${decimal(own, 6)} to y_${chosen}. Every head adds:`), cellsOf("parts of the heads", [parts], (_, head) => `head ${head}`),
+    said("walk-o-result", `y_${chosen} = ${decimal(total(parts), 6)}${bias === undefined ? "" : `${plus(bias, 6)} (b_o[${chosen}]) = ${decimal(sum, 6)}`}; in the model ${decimal(m.y[chosen], 6)}.`)];
 }

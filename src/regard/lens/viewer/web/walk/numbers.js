@@ -7,7 +7,7 @@ const digitsOf = (w) => (w.exact ? 5 : 6);
 function keyLine(w, at, calculation, result, tint) {
   const of = keyAxis();
   const shown = element("data", result, { value: tint ?? "" });
-  const place = element("span", `(${placeWord(of)} `, { className: "soft walk-place" }, element("span", w.keys[at], { className: "number" }), ")");
+  const place = element("span", `(${placeWord(of)} `, { className: "soft unbroken" }, element("span", w.keys[at], { className: "number" }), ")");
   return [element("li", null, {}, element("bdi", wordOf(of, w.keys[at], 24)), place, element("span", calculation, { className: "calculation" }), shown), shown];
 }
 
