@@ -54,14 +54,6 @@ def test_listed_mistakes_can_be_seen_by_hand(exercise, tmp_path):
     assert shown
 
 
-def test_two_mistakes_in_one_module(exercise, tmp_path):
-    """The place of one, and what is left: the lines that they change are different ones."""
-    code = exercise.solution.replace(" / math.sqrt(q.shape[-1])", "").replace("masked_fill(~mask", "masked_fill(mask")
-    found = failing(Grading(exercise), code, tmp_path)[1]
-
-    assert found.description.startswith("two mistakes, one of them in ") and found.fix.endswith("scale-missing")
-
-
 RETURNED = "return (out, weights) if return_weights else out"
 
 

@@ -10,6 +10,7 @@ import ast
 import re
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ...sandbox.messages import one_line
@@ -48,7 +49,7 @@ def wrong_place(grading: Grading, seen: Mapping[int, Any], known: list[tuple[str
         tree.body = [each for each in tree.body if not isinstance(each, (ast.Expr, ast.If, ast.For))]
         for place, says in changes(tree, parts):
             own = {**names, exercise.function: None}
-            _, error, _ = attempt(lambda own=own: exec(compile(tree, "changed", "exec", dont_inherit=True), own))
+            _, error, _ = attempt(partial(executed, tree, "changed", own))
             if error is None:
                 yield place, says, own[exercise.function]
             if time.process_time() > until:
