@@ -81,6 +81,14 @@ def test_what_no_change_makes_right_has_no_name(body, found):
     assert (problem.mistakes, problem.description) == ((), "")
 
 
+def test_no_change_makes_a_loop_endless(found):
+    """A loop over the list that it appends to would not end."""
+    loop = "for row in list(q):\n        out.append(row @ k.T + 0.5)"
+    code = f"def scores(q, k):\n    out = []\n    {loop}\n    return out\n"
+
+    assert found("3/scores", code).mistakes == ()
+
+
 def test_a_place_that_is_the_whole_answer_is_no_place(found):
     """To say that the line with `return` is wrong would say nothing."""
     problem = found("3/scores", "import numpy as np\n\n\ndef scores(q, k):\n    return np.cos(q).sum() + k.sum()\n")

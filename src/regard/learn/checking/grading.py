@@ -18,7 +18,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
@@ -214,11 +213,8 @@ def printing(most: int = 0) -> Iterator[Printed]:
             os._exit(0)
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A case that raised an error. words: type and message"""
-
-    words: str
+class Failed(str):
+    """A case that raised an error: its type and message."""
 
 
 def attempt(body: Callable[[], Any], most: int = 0) -> tuple[Any, BaseException | None, str]:

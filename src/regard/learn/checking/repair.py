@@ -19,7 +19,6 @@ from .changes import changes
 from .grading import MODULE, Function, Grading, agree, attempt, shape_of, shown
 
 SEARCHING = 1.0  # seconds of work
-WIDTH = 60  # characters of code that are shown
 NAME = re.compile(r"(?<![.\w])[a-z_A-Z]\w*\b(?! *=[^=])")  # but not that of an argument
 
 
@@ -92,4 +91,4 @@ def _parts(solution: str) -> list[str]:
 
 
 def _code(place: ast.AST) -> str:
-    return f"`{one_line(ast.unparse(place), WIDTH)}`"
+    return f"`{one_line(ast.unparse(place))}`"
