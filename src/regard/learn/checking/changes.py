@@ -28,7 +28,7 @@ def changes(tree: ast.Module, parts: list[str]) -> Iterator[tuple[Any, str]]:
     """The place of each change, and what is there instead, in words; until the next one the tree has it. Likely changes
     of small places come first.
 
-    parts: expressions that may stand in any place
+    parts: expressions that may be in any place
     """
     names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     names |= {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}

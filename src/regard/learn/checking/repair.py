@@ -76,7 +76,7 @@ def wrong_place(grading: Grading, seen: Mapping[int, Any], known: list[tuple[str
 
 
 def _parts(solution: str) -> list[str]:
-    """The parts of a solution, with what its names stand for in their place."""
+    """The parts of a solution, each name replaced with its expression."""
     known: dict[str, str] = {}
     parts: set[str] = set()
     for statement in ast.walk(ast.parse(solution)):
