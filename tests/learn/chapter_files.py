@@ -61,8 +61,8 @@ def scores(q, k):
 ```
 
 ```toml wrong scores
-"scale-1/D" = { replace = " ** 0.5", with = "" }
-scale-inverted = { replace = "/ q", with = "* q" }
+"scale-1/D" = { body = "return q @ k.T / q.shape[-1]" }
+scale-inverted = { body = "return q @ k.T * q.shape[-1] ** 0.5" }
 ```
 '''
 
