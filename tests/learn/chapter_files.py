@@ -20,8 +20,6 @@ function = "scores"
 task = "Write it."
 shape = "(rows, keys)"
 hints = ["a question", "a direction", "a line"]
-computes = "scores"
-mistakes = ["scale-missing", "scale-1/D", "scale-inverted"]
 ```
 
 ```python start scores
@@ -60,6 +58,11 @@ fix: write k.T
 
 def scores(q, k):
     return q @ k / q.shape[-1] ** 0.5
+```
+
+```toml wrong scores
+"scale-1/D" = { body = "return q @ k.T / q.shape[-1]" }
+scale-inverted = { body = "return q @ k.T * q.shape[-1] ** 0.5" }
 ```
 '''
 

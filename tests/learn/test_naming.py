@@ -1,187 +1,113 @@
-"""Wrong results are named: mistakes of the catalog and pairs of them, for every exercise that is a step of the law.
-
-The results come from the law with the mistakes, so nothing depends on how a learner writes them.
-"""
-
-import functools
-import itertools
-import random
+"""What explains a wrong answer: a known mistake, or the place of the learner's code where one change makes it right."""
 
 import numpy as np
 import pytest
 
-from regard.laws.mistakes import CATALOG, of_name
-from regard.learn.checking import naming
-from regard.learn.checking.grading import Grading, agree
-from regard.learn.checking.naming import computed, explained
-from regard.learn.checking.naming import result as naming_result
+from regard.learn.checking import repair
+from regard.learn.checking.grading import Grading, agree, shown
+from regard.learn.checking.naming import explained, known_mistake
 from regard.learn.checking.problem import Problem
-from regard.learn.running import installed
 from regard.learn.source import chapters
-from tests.support.lanes import SWEEP, sweep
 
-EXERCISES = {
-    f"{chapter.number} {exercise.name}": exercise
-    for chapter in chapters()
-    for exercise in chapter.exercises
-    if exercise.computes and not installed(exercise.needs)
-}
-PAIRS = 12 if SWEEP else 5  # of each exercise, drawn
-NAMES = {mistake.name for mistake in CATALOG}
+EXERCISES = {exercise.key: exercise for chapter in chapters() for exercise in chapter.exercises}
+LOOP = """import numpy as np
 
 
-def each_of(*few):
-    """A test of the cheapest exercises; of all in sweeps."""
-    return pytest.mark.parametrize("name", [*few, *sweep(*(name for name in EXERCISES if name not in few))])
+def attend(q, k, v):
+    out = np.zeros((len(q), v.shape[1]))
+    for i, row in enumerate(q):
+        scores = k @ row / np.sqrt(len(row))
+        powers = np.exp(scores - scores.max())
+        for weight, value in zip(powers / powers.sum(), v):
+            out[i] += weight * value
+    return out
+"""
+TURNED = """import numpy as np
 
 
-@functools.cache
-def graded(name):
-    """The grading of an exercise, which computes the right results once."""
-    return Grading(EXERCISES[name])
+def scores(q, k):
+    depth = q.shape[1]
+    return np.einsum("id,jd->ij", q, k) / np.sqrt(depth)
+"""
 
 
-@pytest.fixture(autouse=True)
-def remembered(monkeypatch):
-    """What the law with mistakes gives is computed once for each case; all cases are run, however long it takes."""
-    arguments, results = {}, {}
-    mistaken = naming.ObservedCase.mistaken
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    """What is said of an answer to an exercise."""
+    monkeypatch.setattr(repair, "SEARCHING", 20.0)  # seconds: a busy machine takes longer
 
-    def changed(case, mistakes):
-        key = case.id, tuple(mistakes)
-        if key not in arguments:
-            arguments[key] = mistaken(case, mistakes)
-        return arguments[key]
+    def of(key, code):
+        path = tmp_path / "answer.py"
+        path.write_text(code, encoding="utf-8")
+        grading = Grading(EXERCISES[key])
+        assert grading.load(str(path)) is None
+        return explained(Problem("value", "not right"), grading)
 
-    def result(step, call, changed, like):
-        key = step, changed  # which keeps the arguments, so that no others have their place in memory
-        if key not in results:
-            results[key] = naming_result(step, call, changed, like)
-        return results[key]
-
-    monkeypatch.setattr(naming, "OBSERVING", 600.0)
-    monkeypatch.setattr(naming.ObservedCase, "mistaken", changed)
-    monkeypatch.setattr(naming, "result", result)
+    return of
 
 
-@functools.cache
-def results(grading, *mistakes):
-    """The results of all cases with these mistakes; None if they are the right ones."""
-    found, differs = {}, False
-    for number, (case, wanted) in enumerate(zip(grading.cases, grading.wanted)):
-        if not isinstance(wanted, np.ndarray):
-            return None
-        wrong = computed(grading.exercise.computes, case, mistakes, wanted)
-        found[number] = wanted if wrong is None else wrong.astype(wanted.dtype)
-        differs = differs or not agree(found[number], wanted, grading.digits)
-    return found if differs else None
+@pytest.mark.parametrize(
+    ("key", "code", "old", "new", "place", "fix"),
+    [
+        ("3/scores", TURNED, "(depth)", "(depth - 1)", "`1` in line 6", "another operator, value, order or function"),
+        ("3/scores", TURNED, '"id,jd->ij", q,', '"id,jd->ij", abs(q),', "`abs(q)` in line 6", "`q` alone"),
+        ("3/scores", TURNED, "np.sqrt(depth)", "np.log(depth + 9)", "`np.log(depth + 9)` in line 6", "something else"),
+        ("5/attend", LOOP, "out[i] += ", "out[i] = ", "`out[i] = weight * value` in line 10", "another operator"),
+        ("5/attend", LOOP, "zip(powers", "zip(1 - powers", "in line 9", "another operator"),
+    ],
+)
+def test_the_place_of_a_mistake_is_named(key, code, old, new, place, fix, found):
+    """Whatever the style: the smallest place where one change makes every case right."""
+    assert old in code
+    problem = found(key, code.replace(old, new))
+
+    assert problem.description.startswith("a mistake in one place: ") and place in problem.description
+    assert fix in problem.fix and problem.fix.endswith("then every case is right") and problem.mistakes == ()
 
 
-def named(grading, *mistakes):
-    """What a function with these mistakes is called."""
-    grading.results = results(grading, *mistakes)
-    return explained(Problem("value", "not right"), grading)
+def test_of_two_mistakes_one_place_and_the_rest_are_named(found):
+    """What is left once one of them is mended is a known mistake."""
+    problem = found("3/scores", TURNED.replace("q, k) /", "q - 1, k) *"))
+
+    assert problem.description.startswith("two mistakes, one of them in ") and "line 6" in problem.description
+    assert problem.fix.endswith("; what is left is scale-inverted") or "what a right answer gives" in problem.fix
 
 
-@functools.cache
-def outcomes(grading, index):
-    """What a wrong answer of the chapter gives in each case."""
-    wrong = grading.exercise.wrong[index]
-    function = grading.defined(wrong.code)
-    return [grading.outcome(function, case) for case in grading.cases]
+@pytest.mark.parametrize("body", ["return np.cos(q) @ np.sin(k).T", "while True: return q * 0"])
+def test_what_no_change_makes_right_has_no_name(body, found):
+    """Nor has code with a loop that may not end once it is changed."""
+    problem = found("3/scores", f"import numpy as np\n\n\ndef scores(q, k):\n    {body}\n")
+
+    assert (problem.mistakes, problem.description) == ((), "")
 
 
-def same(grading, first, second):
-    return all(agree(first[number], second[number], grading.digits) for number in first)
+def test_no_change_makes_a_loop_endless(found):
+    """A loop over the list that it appends to would not end."""
+    loop = "for row in list(q):\n        out.append(row @ k.T + 0.5)"
+    code = f"def scores(q, k):\n    out = []\n    {loop}\n    return out\n"
+
+    assert found("3/scores", code).mistakes == ()
 
 
-@pytest.mark.parametrize("name", EXERCISES)
-def test_every_listed_mistake_changes_something(name):
-    """A chapter does not promise to name what no case of it shows."""
-    grading = graded(name)
+def test_a_place_that_is_the_whole_answer_is_no_place(found):
+    """To say that the line with `return` is wrong would say nothing."""
+    problem = found("3/scores", "import numpy as np\n\n\ndef scores(q, k):\n    return np.cos(q).sum() + k.sum()\n")
 
-    assert [each for each in grading.exercise.mistakes if results(grading, of_name(each)) is None] == []
-
-
-@each_of("3 scores", "5 attend", "6 attend", "6 causal", "6 combined", "12 streaming")
-def test_single_mistakes_are_named(name):
-    """Each mistake that changes some case is named, or one that no case tells apart from it; those are all stated."""
-    grading = graded(name)
-    exercise = grading.exercise
-    expected = {*exercise.mistakes, *(each.mistake for each in exercise.wrong)}
-    seen = {each.name: results(grading, each) for each in CATALOG}
-    for mistake, found in seen.items():
-        if found is None:
-            continue
-        alike = {other for other, result in seen.items() if result is not None and same(grading, found, result)}
-        alike |= {
-            each.mistake for index, each in enumerate(exercise.wrong) if same(grading, found, outcomes(grading, index))
-        }
-
-        problem = named(grading, of_name(mistake))
-
-        stated = {*problem.mistakes, *problem.alike}
-        assert stated == (alike & expected or alike), (mistake, stated, alike)
-        assert len(problem.mistakes) == 1 and problem.description and problem.cause and problem.fix
-        if mistake in exercise.mistakes:
-            assert mistake in stated
+    assert "cos" not in problem.description.partition("one place")[2]
 
 
-@each_of("3 scores", "5 attend", "12 streaming")
-def test_pairs_of_mistakes_are_named(name):
-    """Two listed mistakes at once, or a listed one and any other: the names give the same results."""
-    grading = graded(name)
-    usable = [each for each in CATALOG if not each.alone and results(grading, each) is not None]
-    listed = [each for each in usable if each.name in grading.exercise.mistakes]
-    pairs = [pair for pair in itertools.product(listed, usable) if pair[0] is not pair[1]]
-    for pair in random.Random(0).sample(pairs, min(PAIRS, len(pairs))):
-        found = results(grading, *pair)
-        if found is None:
-            continue
-
-        problem = named(grading, *pair)
-
-        assert problem.mistakes, [each.name for each in pair]
-        of_chapter = any(
-            each.mistake == problem.mistakes[0] and same(grading, found, outcomes(grading, index))
-            for index, each in enumerate(grading.exercise.wrong)
-        )
-        assert of_chapter or same(grading, results(grading, *map(of_name, problem.mistakes)), found), problem.mistakes
+@pytest.mark.parametrize("key", ["3/scores", "4/softmax", "5/attend", "17/single-head"])
+def test_wrong_answers_that_the_catalog_explains_differ_from_the_right_one(key):
+    """Each is in the catalog, or explained, and wrong in some case."""
+    grading = Grading(EXERCISES[key])
+    for each in grading.exercise.wrong:
+        assert known_mistake(grading.exercise, each.mistake).cause
+        function = grading.defined(each.code)
+        pairs = zip(grading.cases, grading.wanted)
+        assert not all(agree(grading.outcome(function, case), wanted, grading.digits) for case, wanted in pairs)
 
 
-@pytest.mark.parametrize("name", EXERCISES)
-def test_wrong_answers_are_what_the_catalog_says(name):
-    """A wrong answer that leaves its explanation to the catalog gives what the catalog describes in some case.
-
-    Not in all: arrays of the learner's overflow elsewhere than those of the law, or raise an error.
-    """
-    grading = graded(name)
-    for index, each in enumerate(grading.exercise.wrong):
-        by_law = None if each.cause or each.mistake not in NAMES else results(grading, of_name(each.mistake))
-        if by_law is None:
-            continue
-        assert any(
-            agree(outcomes(grading, index)[number], found, grading.digits)
-            for number, found in by_law.items()
-            if not agree(found, grading.wanted[number], grading.digits)
-        ), each.mistake
-
-
-@each_of("3 scores", "12 streaming")
-def test_unknown_mistakes_are_not_named(name):
-    """Results of no known mistake keep their problem as it is."""
-    grading = graded(name)
-    grading.results = {number: wanted + 0.37 for number, wanted in enumerate(grading.wanted)}
-
-    assert explained(Problem("value", "not right"), grading) == Problem("value", "not right")
-
-
-def test_a_mistake_that_does_not_apply_leaves_the_other():
-    """Without a mask, a function with two mistakes, one of them of masks, has the other one."""
-    case = {"q": np.arange(8.0).reshape(2, 4), "k": np.eye(4)}
-    mask, scale = of_name("mask-inverted"), of_name("scale-missing")
-
-    both = computed("scores", case, (mask, scale), np.zeros((2, 4)))
-
-    assert computed("scores", case, (mask,), np.zeros((2, 4))) is None
-    assert both is not None and np.array_equal(both, case["q"] @ case["k"].T)
+def test_an_empty_array_shows_its_shape():
+    """Brackets alone do not say which axis is empty."""
+    assert shown(np.zeros((2, 0, 1))) == "an empty array of the shape (2, 0, 1)"
+    assert shown(np.zeros(0)) == "[]"

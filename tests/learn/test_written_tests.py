@@ -69,7 +69,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_tests_that_reject_every_wrong_answer_pass(name, tests_of_scores):
-    """The chapter's own wrong answers, and those of the catalog; several tests count together, and share no state."""
+    """The chapter's wrong answers; several tests count together, and share no state."""
     assert tests_of_scores(RIGHT[name]) is None
 
 

@@ -13,7 +13,7 @@ BUDGET = {
         "torch": 40_950,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py, replaced_sdpa.py
         "compat": 8_190,  # the functions of flash-attn and xformers; its biases over keys with gaps and in pages
         "observe": 13_960,  # of torch before; what changes calls, other threads; einsum with the values first
-        "learn": 34_930,  # wrong answers as changes of the solution, checks in a file of their own (12,300 lines fewer)
+        "learn": 34_929,  # the place of an unknown mistake (repair.py, changes.py) instead of laws for known ones
         "parallel": 31_840,  # as common: torch is not used until its import has ended
         "laws": 32_600,  # of conformance before; the base of findings (finding.py), which audits and conformance share
         "audits": 40_110,  # where q, k, v come from, weights never read (sources.py, projections.py); evidence

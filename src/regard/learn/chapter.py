@@ -92,8 +92,7 @@ class Question(Part):
 class WrongAnswer:
     """A wrong answer as a learner writes it.
 
-    mistake: a name in the catalog, or one of its own with cause and fix · changes: of the solution, each a text and
-    what is there instead; none of an answer that is written out
+    mistake: a name in the catalog, or one of its own with cause and fix
     """
 
     mistake: str
@@ -101,7 +100,6 @@ class WrongAnswer:
     description: str
     cause: str
     fix: str
-    changes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,6 @@ class Exercise(Part):
 
     function: its name · file: the learner's file without number and ending · difficulty: "easy", "medium" or "hard" ·
     task: what to do · shape: completes "the result must have the shape …" · hints: three, each closer to the line ·
-    computes: the step of attention that it is, or "" · mistakes: those of the catalog that have to be recognized ·
     tests_of: the exercise that the learner writes tests for, or "" · start, solution, cases, result: code · laws: code
     by what it says · after: what is shown once it is passed · conform: the level of `regard conform` that it has to
     pass, or None
@@ -123,8 +120,6 @@ class Exercise(Part):
     task: str = ""
     shape: str = ""
     hints: tuple[str, ...] = ()
-    computes: str = ""
-    mistakes: tuple[str, ...] = ()
     tests_of: str = ""
     conform: int | None = None
     needs: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -93,7 +94,7 @@ def execute(block: Program, typed: str = "") -> tuple[dict[str, Any], str]:
     return names, printed.getvalue()
 
 
-def executed(code: str, where: str, names: dict[str, Any]) -> dict[str, Any]:
+def executed(code: str | ast.Module, where: str, names: dict[str, Any]) -> dict[str, Any]:
     """The names after running code, which is compiled as a file of its own."""
     exec(compile(code, where, "exec", dont_inherit=True), names)
     return names

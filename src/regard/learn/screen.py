@@ -85,11 +85,12 @@ class Screen:
         console.print(Text(found.what))
         for line in found.details:
             console.print(Padding(Text(line), INDENT))
-        if found.mistake:
+        if found.about:
             console.print()
+        if found.mistake:
             console.print(Text.assemble(("known mistake  ", "dim"), (found.mistake, "bold"), found.alike))
-            for name, words in found.about:
-                console.print(Text.assemble((f"  {name:11}  ", "dim"), words))
+        for name, words in found.about:
+            console.print(Text.assemble((f"  {name:11}  ", "dim"), words))
 
     def answer(self, how: str) -> str:
         """What the learner types; Stopped at the end of the input, or on Ctrl-C."""

@@ -186,13 +186,10 @@ EXERCISE = {
     "minutes": (int, NoneType),
     "difficulty": TEXT,
     "shape": TEXT,
-    "computes": TEXT,
-    "mistakes": LIST,
     "tests_of": TEXT,
     "conform": (int, NoneType),
 }
 CHANGE = {"replace": (str, *LIST), "with": (str, *LIST), "body": TEXT, "is": TEXT, "cause": TEXT, "fix": TEXT}
-COMPUTED = ("scores", "weights", "out", "allowed", "lse")
 ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
 TYPES = {"str": "a text", "list": "a list", "NoneType": "nothing"}
 KNOWN = {mistake.name for mistake in CATALOG}
@@ -382,7 +379,7 @@ class _Reader:
             self._defines(each, fields.get("function"))
         wrong = self._wrong(block.name, str(fields.get("function")), code["solution"])
         if self._fields(block, fields, EXERCISE):
-            self._exercise_fields(block, fields, {each.mistake for each in wrong})
+            self._exercise_fields(block, fields)
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
@@ -399,20 +396,11 @@ class _Reader:
             **(given | code),
         )
 
-    def _exercise_fields(self, block: Block, fields: Mapping[str, Any], shown: set[str]) -> None:
-        """Fields that have the right types have the right values. shown: the mistakes of the wrong answers"""
+    def _exercise_fields(self, block: Block, fields: Mapping[str, Any]) -> None:
+        """Fields that have the right types have the right values."""
         name, line = block.name, block.line
         if len(fields["hints"]) != 3 or not all(isinstance(each, str) for each in fields["hints"]):
             self.problem(line, f"{name} has not three hints", "a question, a direction, nearly the line", "write three")
-        if fields.get("computes", "scores") not in COMPUTED:
-            self.problem(line, f"computes of {name} is unknown", f"one of {', '.join(COMPUTED)}", "choose or omit it")
-        for mistake in fields.get("mistakes", ()):
-            if mistake not in KNOWN:
-                near = did_you_mean(str(mistake), sorted(KNOWN), "regard conform --mistakes")
-                self.problem(line, f"{name}: the mistake {mistake!r} is unknown", "a name of the catalog", near)
-            elif "computes" not in fields and mistake not in shown:
-                expected = f"computes = …, or the wrong answer {mistake}"
-                self.problem(line, f"{name}: the mistake {mistake!r} cannot be made", expected, "add one of them")
         if "tests_of" in fields:
             others = self.exercises - {name}
             if fields["tests_of"] not in others:
@@ -467,14 +455,13 @@ class _Reader:
                     self.problem(here.line, f"{mistake} is {fields!r}", '{ replace = "…", with = "…" }', "correct it")
                 elif self._fields(here, fields, CHANGE):
                     try:
-                        changes = tuple(_changes(solution, function, fields))
-                        code = _changed(solution, changes)
+                        code = _changed(solution, _changes(solution, function, fields))
                     except (SyntaxError, ValueError) as error:
                         expected = "replace, a text that occurs once, and with; or body"
                         self.problem(here.line, f"{mistake}: {error}", expected, "correct it")
                         continue
                     said, cause, fix = (fields.get(name, "") for name in ("is", "cause", "fix"))
-                    yield here.line, WrongAnswer(mistake, code, said, cause, fix, changes)
+                    yield here.line, WrongAnswer(mistake, code, said, cause, fix)
 
     # ---- claims ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +32,7 @@ from ..running import executed
 from .problem import Problem
 
 Case = dict[str, Any]
+Function = Callable[..., Any]
 
 
 def cases_of(exercise: Exercise) -> list[Case]:
@@ -213,12 +213,8 @@ def printing(most: int = 0) -> Iterator[Printed]:
             os._exit(0)
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A case that raised an error. kind: its type · words: type and message"""
-
-    kind: str
-    words: str
+class Failed(str):
+    """A case that raised an error: its type and message."""
 
 
 def attempt(body: Callable[[], Any], most: int = 0) -> tuple[Any, BaseException | None, str]:
@@ -243,13 +239,12 @@ def true(condition: Any, otherwise: str) -> None:
 class Grading:
     """The checks of an exercise.
 
-    path, learner, results, printed: the file that is checked, its function, the results of the cases so far by number,
-    and what each step printed · single: whether the function returns numbers of 32 bits
+    path, learner, printed: the file that is checked, its function, and what each step printed · single: whether the
+    function returns numbers of 32 bits
     """
 
     path: Path
     learner: Callable[..., Any] | None
-    results: dict[int, Any]
     single = False
 
     def __init__(self, exercise: Exercise):
@@ -287,7 +282,7 @@ class Grading:
 
     def executed_file(self, path: str) -> tuple[dict[str, Any], Problem | None]:
         """The names that a learner's file defines, and what is wrong with it."""
-        self.path, self.learner, self.results, self.printed, self.single = Path(path), None, {}, [], False
+        self.path, self.learner, self.printed, self.single = Path(path), None, [], False
         try:
             code = decode_source(self.path.read_bytes())
         except (SyntaxError, UnicodeDecodeError):  # it names an encoding that does not exist, or is in another one
@@ -343,7 +338,6 @@ class Grading:
             problem = self._law(says, code, arguments)
             if problem:
                 return problem
-        self.results[number] = result
         if not agree(result, wanted, self.digits):
             what, first, second = _first_difference(result, wanted, self.digits)
             details = [*inputs, *_lines(f"{what}returned   ", first), *_lines(f"{what}must be    ", second)]
@@ -362,7 +356,11 @@ class Grading:
     def outcome(self, function: Any, arguments: Case) -> Any:
         """A plain result, or the error, as something to be compared. What is printed is not kept."""
         value, error, _ = attempt(lambda: plain(self._result(function, copy.deepcopy(arguments))))
-        return value if error is None else Failed(type(error).__name__, said(error))
+        return value if error is None else Failed(said(error))
+
+    def gives(self, function: Any, seen: Mapping[int, Any]) -> bool:
+        """Whether a function gives results that were seen, by the number of the case; or the same errors."""
+        return all(agree(self.outcome(function, self.cases[at]), each, self.digits) for at, each in seen.items())
 
     def defined(self, code: str) -> Callable[..., Any]:
         """The function that code of the chapter defines."""

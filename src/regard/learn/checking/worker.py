@@ -5,7 +5,6 @@ Of exercises in which the learner writes tests: they must accept the right answe
 
 from __future__ import annotations
 
-import copy
 import importlib
 import json
 import sys
@@ -15,13 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...laws.mistake import Mistake
-from ...laws.mistakes import of_name
 from ..source import read_chapter
-from .grading import KEPT, Grading, attempt, plain
-from .naming import computed, explained, known_mistake
+from .grading import KEPT, Grading, attempt
+from .naming import explained, known_mistake
 from .problem import Problem
 
 NAMED = 5  # accepted wrong answers that are described
@@ -55,8 +50,7 @@ class TestGrading(Grading):
 
     def wrong_answers(self) -> Problem | None:
         """Some test rejects each wrong answer."""
-        answers = {name: self.mistaken(of_name(name)) for name in self.exercise.mistakes}
-        answers |= {each.mistake: self.defined(each.code) for each in self.exercise.wrong}
+        answers = {each.mistake: self.defined(each.code) for each in self.exercise.wrong}
         accepted = [
             name
             for name, function in answers.items()
@@ -68,17 +62,6 @@ class TestGrading(Grading):
         rest = [f"and {len(accepted) - NAMED} more"] if len(accepted) > NAMED else []
         what = f"your tests accept {len(accepted)} of {len(answers)} wrong answers"
         return replace(self.problem("tests", what, [*words, *rest]), mistakes=tuple(accepted))
-
-    def mistaken(self, mistake: Mistake) -> Callable[..., Any]:
-        """The right function with a mistake of the catalog."""
-
-        def function(*values: Any, **named: Any) -> Any:
-            arguments = dict(zip(self.cases[0], values)) | named
-            right = np.asarray(plain(self.right(**copy.deepcopy(arguments))))
-            wrong = computed(self.exercise.computes, arguments, (mistake,), right)
-            return right if wrong is None else wrong.astype(right.dtype)
-
-        return function
 
 
 def service() -> Callable[[bytes], bytes]:

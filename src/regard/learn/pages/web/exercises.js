@@ -72,10 +72,8 @@ function message(found) {
   const parts = [make("p", { className: `judged ${found.right ? "right" : "wrong"}` }, found.says)];
   if (found.what) parts.push(make("p", {}, found.what));
   if (found.details.length) parts.push(make("pre", { tabIndex: 0 }, make("samp", {}, found.details.join("\n"))));
-  if (found.mistake) {
-    parts.push(make("p", { className: "known" }, make("span", { className: "soft" }, "known mistake "), make("strong", {}, found.mistake), found.alike));
-    parts.push(make("dl", {}, ...found.about.flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, ...words.split("`").map((each, at) => (at % 2 ? make("code", {}, each) : each)))])));
-  }
+  if (found.mistake) parts.push(make("p", { className: "known" }, make("span", { className: "soft" }, "known mistake "), make("strong", {}, found.mistake), found.alike));
+  if (found.about.length) parts.push(make("dl", {}, ...found.about.flatMap(([name, words]) => [make("dt", {}, name), make("dd", {}, ...words.split("`").map((each, at) => (at % 2 ? make("code", {}, each) : each)))])));
   if (found.printed) parts.push(make("p", { className: "soft" }, "your code printed"), make("pre", { tabIndex: 0, className: "printed" }, make("samp", {}, found.printed)));
   if (found.unnoted) parts.push(make("p", { className: "note" }, found.unnoted));
   return parts;
