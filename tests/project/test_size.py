@@ -5,7 +5,7 @@ from tests.project.size import table
 
 BUDGET = {
     "src/regard": {
-        "engines": 128_570,  # second derivatives, jit/products.py; masks that are tensors, gradients with rows first
+        "engines": 128_562,  # second derivatives, jit/products.py; masks that are tensors, gradients with rows first
         "conformance": 44_900,  # a session is closed where its suite cannot begin (pytest_plugin.py)
         # what_if, effects and patches (interventions/); contributions, circuits (residual/); image tokens on the
         # picture, what a causal model expected (recording/), steps of q and k measured over all pairs (embed.py)
@@ -17,7 +17,7 @@ BUDGET = {
         "parallel": 31_840,  # as common: torch is not used until its import has ended
         "laws": 32_600,  # of conformance before; the base of findings (finding.py), which audits and conformance share
         "audits": 40_110,  # where q, k, v come from, weights never read (sources.py, projections.py); evidence
-        "language": 37_630,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
+        "language": 37_602,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
         "ledger": 26_650,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_670,
         "api": 27_150,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)
