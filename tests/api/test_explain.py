@@ -1,6 +1,7 @@
 """Explain: what it says is what `attention` would do, and it computes nothing."""
 
 import numpy as np
+import torch
 
 import regard as rg
 from regard.api.explain import explain
@@ -37,8 +38,10 @@ def test_parts_and_text():
 
 
 def test_the_engine_is_the_one_that_would_run():
-    """A named engine is explained or refused as `attention` would; one without tiles says that it visits everything."""
-    q = np.zeros((8, 4))
+    """A named engine is explained or refused as `attention` would, also of tensors that are trained; one without tiles
+    says that it visits everything.
+    """
+    q = torch.zeros(8, 4, requires_grad=True)
     found = explain(q, q, q, mask=CAUSAL, engine="reference")
     assert found.engine == "reference" and "visits the whole matrix" in str(found)
     with refusing("no such engine"):
