@@ -1,6 +1,7 @@
 """Explain: what it says is what `attention` would do, and it computes nothing."""
 
 import numpy as np
+import torch
 
 import regard as rg
 from regard.api.explain import explain
@@ -37,8 +38,10 @@ def test_parts_and_text():
 
 
 def test_the_engine_is_the_one_that_would_run():
-    """A named engine is explained or refused as `attention` would; one without tiles says that it visits everything."""
-    q = np.zeros((1, 1, 8, 4))
+    """A named engine is explained or refused as `attention` would, also of tensors that are trained; one without tiles
+    says that it visits everything.
+    """
+    q = torch.zeros(8, 4, requires_grad=True)
     found = explain(q, q, q, mask=CAUSAL, engine="reference")
     assert found.engine == "reference" and "visits the whole matrix" in str(found)
     with refusing("no such engine"):
@@ -49,15 +52,15 @@ def test_the_engine_is_the_one_that_would_run():
 
 def test_positions():
     """The text has the positions of the rows, per batch entry too."""
-    q, k = np.zeros((2, 1, 3, 4), np.float32), np.zeros((2, 1, 10, 4), np.float32)
+    q, k = np.zeros((2, 1, 3, 4)), np.zeros((2, 1, 10, 4))
     assert "row 0 at position 7" in str(explain(q, k, k))
-    assert "row 0 at position 2 … 5, by batch entry" in str(explain(q, k, k, mask=CAUSAL, query_start=[5, 2]))
-    assert "batch entry 0, head 0" in str(explain(q, k, k, mask=CAUSAL, query_start=[5, 2]))
+    text = str(explain(q, k, k, mask=CAUSAL, query_start=[5, 2]))
+    assert "row 0 at position 2 … 5, by batch entry" in text and "batch entry 0, head 0" in text
 
 
 def test_nothing_to_do():
-    """A call without rows is explained too."""
-    q, k = np.zeros((0, 4), np.float32), np.zeros((5, 4), np.float32)
+    """A call without rows is explained too, where heads share keys and so a tile."""
+    q, k = np.zeros((2, 0, 4)), np.zeros((1, 5, 4))
     text = str(explain(q, k, k, mask=CAUSAL))
     assert "0 allowed" in text and "█" not in text
 

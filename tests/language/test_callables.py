@@ -273,7 +273,7 @@ def test_recursion_ends():
 REFUSED = {
     "use & | ~ with parentheses around comparisons": lambda b, h, q, kv: kv <= q and kv > 0,
     "where(condition, a, b) instead of if": lambda b, h, q, kv: (kv <= q) if h == 0 else True,
-    "a function of (batch, head, query, key)": lambda b, h, q: q >= 0,
+    "lambda batch, head, query, key: …": lambda b, h, q: q >= 0,
     "a mask must be a condition": lambda b, h, q, kv: q - kv,
     "NoneType": lambda b, h, q, kv: None,
     "expressions have no 'shape'": lambda b, h, q, kv: kv.shape[0] > 3,
@@ -287,6 +287,7 @@ REFUSED = {
     "vectors do not broadcast": lambda b, h, q, kv: (points[q] > features[h, kv]).any(),
     "sum has no such axis": lambda b, h, q, kv: points[q].sum(1) > 0,
     "256 or fewer": lambda b, h, q, kv: (torch.zeros(3, 2000)[h] > 0).any(),
+    "[999, 999]: 998,001 numbers": lambda b, h, q, kv: (kv <= q) | np.zeros((999, 999), bool),
     "a vector is empty": lambda b, h, q, kv: points[q, 3:].sum() > 0,
     "wrong number of indices": lambda b, h, q, kv: points[q, kv, h] > 0,
     "(n,) with (n,)": lambda b, h, q, kv: points[q] @ features[h, kv] > 0,

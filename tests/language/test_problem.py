@@ -130,7 +130,7 @@ def no_seed(seed, rate=0.1):
 
 
 def no_sinks(given, sinks):
-    words = "floats (4,) or (4, n)", "pass one logit per query head, or several"
+    words = "floats (4,) or (4, n)", "pass floats: one logit per query head, or several"
     return {"sinks": sinks}, "sinks do not fit the heads", given, *words
 
 
@@ -150,11 +150,11 @@ REFUSED = [
         "convert it: q.astype(np.float32)",
     ),
     (
-        {"k": k.astype(">f4")},
+        {"k": k.astype(">f8")},
         "k has an unsupported dtype",
-        ">f4 (2, 2, 8, 16)",
+        ">f8 (2, 2, 8, 16)",
         DTYPES,
-        "convert it: k.astype(np.float32)",
+        "convert it: k.astype(np.float64)",
     ),
     (
         {"v": zeros(5)},
@@ -292,7 +292,7 @@ REFUSED = [
         "a bare mask array cannot follow query_start",
         "query_start [0, 5]",
         "one start for all batch entries",
-        "index it yourself in a mask expression",
+        "read it in a mask expression, as in table(array)[query - table(query_start)[batch], key]",
     ),
     (
         {"mask": score > 0},

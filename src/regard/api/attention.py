@@ -39,7 +39,7 @@ def attention(
     out = softmax(score(scale · q kᵀ) where mask) v, over the keys of each row.
 
     Memory grows with Q, not with Q·K. A fully masked row gives 0. Tensors that require gradients get them: q, k, v,
-    sinks, and the arrays that the score reads. Second derivatives are not supported.
+    sinks, and the arrays that the score reads; q, k and v on the CPU also have second derivatives.
 
     Args:
         q: (…, H, Q, D) queries, a NumPy array or a torch tensor: float32, float64, float16 or bfloat16 (of torch or

@@ -7,7 +7,7 @@ from collections import Counter
 
 from ..common.errors import Refused
 from ..laws.call import Answer, Call
-from ..laws.expected import Comparison, Expected, compared_gradients, expected
+from ..laws.expected import Comparison, compared_gradients, expected
 from .cases.case import Case, Result
 from .conventions.fields import Adapter
 from .conventions.translate import Absent, Asks
@@ -26,10 +26,6 @@ class Judge:
         """What the function answers."""
         return self.session.call(call, self.adapter)
 
-    def expected(self, call: Call) -> Expected:
-        """What the law says."""
-        return expected(call, self.adapter)
-
     def answer(self, case: Case, call: Call | None = None) -> Answer:
         """What the function answers to the call of a case, or to another one; without a result, the case ends here."""
         call = call or case.call
@@ -42,7 +38,7 @@ class Judge:
         """How an answer compares with the law: its results, or the gradients that were requested."""
         if call.dout is not None:
             return compared_gradients(call, self.adapter, answer)
-        return self.expected(call).judge(answer)
+        return expected(call, self.adapter).judge(answer)
 
     def result(self, case: Case) -> Result:
         """The result of a case."""
@@ -61,8 +57,8 @@ def agrees(case: Case, judge: Judge) -> Result:
     """Whether the answer to the call of the case is what the law says."""
     answer = judge.answer(case)
     comparison = judge.compared(case.call, answer)
-    words = "" if comparison.right else str(comparison)
-    return answered(case, answer, comparison.right, words, ratio=comparison.ratio)
+    right = comparison.right
+    return answered(case, answer, right, "" if right else str(comparison), ratio=comparison.ratio)
 
 
 def answered(case: Case, answer: Answer, right: bool, words: str, *, ratio: float | None = None) -> Result:
@@ -123,8 +119,9 @@ class Watched:
 
     def results(self) -> list[Result]:
         """The first call that ended the process, as the result of a case."""
-        says = "a call does not end the process"
         return [
-            Unanswered(Case(name="process", law=0, level=0, says=says, call=call), call, answer).result
+            Unanswered(
+                Case(name="process", law=0, level=0, says="a call does not end the process", call=call), call, answer
+            ).result
             for call, answer in self.ended[:1]
         ]

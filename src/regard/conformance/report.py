@@ -77,7 +77,7 @@ FEW = 4  # cases that are named in text
 SCHEMA = 1
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Report:
     """The result of `conform`.
 
@@ -105,6 +105,8 @@ class Report:
         >>> report = rg.conform(attention, level=1)
         >>> report.right, report.level, report.findings[0].mistake
         (False, 0, 'scale-missing')
+        >>> str(report).splitlines()[1].split(";")[0]
+        'Level 0 of 1 requested, findings: 1'
     """
 
     target: str
@@ -123,6 +125,9 @@ class Report:
     machine: Mapping[str, str] = field(
         default_factory=lambda: {"system": platform.platform(), "cpu": platform.machine()}
     )
+
+    def __repr__(self) -> str:
+        return "\n\n".join([f"{self.target}\n{_summary(self)}", *map(str, self.findings)])
 
     @property
     def right(self) -> bool:
@@ -311,20 +316,19 @@ def markdown(report: Report) -> str:
     lines.append("|---|---|---|---|---|---|---|")
     for level, name in enumerate(LEVELS[: report.requested + 1]):
         here = [each for each in report.results if each.case.level == level]
-        counts = [
-            sum(each.status == status for each in here) for status in ("pass", "fail", "refused", "absent", "expected")
-        ]
+        counts = Counter(each.status for each in here)
+        by_status = " | ".join(str(counts[each]) for each in ("pass", "fail", "refused", "absent", "expected"))
         ratios = [each.ratio for each in here if each.ratio is not None and each.status == "pass"]
         worst = f"{max(ratios):.2g}" if ratios else "–"
-        lines.append(f"| {level} {name} | {' | '.join(map(str, counts))} | {worst} |")
+        lines.append(f"| {level} {name} | {by_status} | {worst} |")
     return "\n".join(lines) + "\n"
 
 
 def _summary(report: Report) -> str:
-    words = "nothing is wrong" if report.right else f"{len(report.findings)} findings"
+    words = "nothing is wrong" if report.right else f"findings: {len(report.findings)}"
     stopped = f" The run stopped early: {report.stopped}." if report.stopped else ""
-    ran = f"{len(report.results)} cases, seed {report.seed}"
-    return f"Level **{report.mark}** of {report.requested} requested, {words}; {ran}.{stopped}"
+    cases = len(report.results)
+    return f"Level {report.mark} of {report.requested} requested, {words}; {cases} cases, seed {report.seed}.{stopped}"
 
 
 def _cell(words: str) -> str:

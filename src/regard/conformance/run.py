@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -156,15 +156,15 @@ def _run(suite: Suite) -> tuple[list[Result], str]:
     for case in suite.cases:
         results.append(suite.result(case))
         if suite.lost >= LOST:
-            count = len(suite.cases)
-            left = f"{count - len(results)} of {count} cases did not run"
-            return results, f"{suite.lost} calls hung or ended the process; {left}"
+            left = len(suite.cases) - len(results)
+            why = f"{suite.lost} calls hung or ended the process; {left} of {len(suite.cases)} cases did not run"
+            return results, why
     return results, ""
 
 
 def _with_expectations(results: Sequence[Result], adapter: Adapter) -> list[Result]:
     """The results, where expected failures are marked, and those that pass instead."""
-    known: Mapping[str, Mapping[str, str]] = adapter.expected
+    known = adapter.expected
     found = []
     for result in results:
         reason = known.get(result.case.id) or known.get(f"law-{result.case.law:02d}")
@@ -175,8 +175,11 @@ def _with_expectations(results: Sequence[Result], adapter: Adapter) -> list[Resu
             result = replace(result, status="unexpected-pass", words=f"expected to fail: {reason}")
         found.append(result)
     for law in [name for name in known if "[" not in name]:
-        of_law = [number for number, each in enumerate(found) if f"law-{each.case.law:02d}" == law]
-        ran = [number for number in of_law if found[number].status in ("pass", "expected")]
+        ran = [
+            number
+            for number, each in enumerate(found)
+            if f"law-{each.case.law:02d}" == law and each.status in ("pass", "expected")
+        ]
         if ran and all(found[number].status == "pass" for number in ran):
             first = ran[0]
             found[first] = replace(found[first], status="unexpected-pass", words=f"{law} was expected to fail")

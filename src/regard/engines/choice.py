@@ -75,19 +75,13 @@ def why_not(problem: Problem, engine: str) -> list[str]:
 
 def known(engine, among: Sequence[str], where: str, what: str = "no such engine") -> None:
     """Raises `Refused` unless `engine` is "auto" or one of these names."""
-    if not isinstance(engine, str) or engine not in ("auto", *among):
-        raise refuse(
-            where,
-            what,
-            f"engine={engine!r}",
-            f"one of auto, {', '.join(among)}",
-            did_you_mean(str(engine), ("auto", *among)),
-        )
+    names = ("auto", *among)
+    if not isinstance(engine, str) or engine not in names:
+        raise refuse(where, what, f"engine={engine!r}", f"one of {', '.join(names)}", did_you_mean(str(engine), names))
 
 
 def possible(engine: str, against: list[str], where: str) -> None:
     """Raises `Refused` if there are reasons why the requested engine cannot solve the problem."""
-    expected, fix = "a problem that this engine supports", 'use engine="auto"'
     if against:
-        what = f"engine {engine!r} does not support this"
-        raise Refused(where, [Reason(what, reason, expected, fix) for reason in against])
+        what, expected = f"engine {engine!r} does not support this", "a problem that this engine supports"
+        raise Refused(where, [Reason(what, reason, expected, 'use engine="auto"') for reason in against])

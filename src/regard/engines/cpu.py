@@ -65,9 +65,8 @@ def weights(q, k, arguments: Arguments, rows, keys):
 
     problem = Problem.of(q, k, None, **arguments._asdict(), where="attention_weights")
     parts = picked(rows, keys, problem.dims)
-    rows_and_keys = map(np.atleast_1d, parts)
-    found = interruptible(_is_long(problem), reference.weights, problem, *rows_and_keys).astype(problem.dtype)
-    return like(q, found.reshape((*leading(problem), *parts[0].shape, *parts[1].shape)))
+    found = interruptible(_is_long(problem), reference.weights, problem, *map(np.atleast_1d, parts))
+    return like(q, found.astype(problem.dtype).reshape((*leading(problem), *parts[0].shape, *parts[1].shape)))
 
 
 def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
@@ -98,7 +97,7 @@ def measured(request: Request, engine="auto") -> dict[str, Any]:
 
 def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:
     """How `attend` would compute the call."""
-    problem = Problem.of(q, k, v, **arguments._asdict(), where="explain")
+    problem = Problem.of(q, k, v, **arguments._asdict(), where="explain", gradients=True)
     name, why = choose(problem, engine)
     if name != "jit":
         return Explained(problem, name, why, TILE, skips=False)

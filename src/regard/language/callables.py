@@ -79,7 +79,8 @@ def _read(rule, what: str, of_array: Callable[[Any], Expr]) -> Expr | None:
             f"a {what} is one {'condition' if what == 'mask' else 'number'} for each pair",
             f"`{rule!r}`",
             "an expression without axes",
-            "index all axes of the table, or make one number of its elements: .sum(-1), .any(-1), .all(-1), a @ b",
+            "index all axes of the array, as in table(a)[query, key], or make one number of its elements: .sum(-1), "
+            ".any(-1), .all(-1), a @ b",
         )
     if isinstance(rule, Traced) and compiling() and all(isinstance(part, str) for part in rule.parts):
         return getattr(_built, _build("".join(rule.parts)))
@@ -152,6 +153,8 @@ def _trace(rule, what: str) -> Any:
         fix = "index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if"
         if isinstance(error, AttributeError) and isinstance(error.obj, Syntax):
             fix = did_you_mean(error.name or "", METHODS, LISTED)
+        elif isinstance(error, TypeError) and not error.__traceback__.tb_next:  # type: ignore[union-attr] # never begun
+            fix = f"take all of them: lambda {names}: …"
         raise refuse(
             what,
             "the callable cannot be traced",

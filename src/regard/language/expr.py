@@ -368,13 +368,13 @@ def lift(value) -> Expr:
         return Traced(*text_of(value))  # type: ignore[return-value] # Traced, in place of Expr
     if isinstance(value, bool | int | float):
         return Const(value)
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+    shape = getattr(value, "shape", None)
+    if hasattr(value, "item") and shape == ():
         if getattr(value, "requires_grad", False):
             return table(value.reshape(1), "number")[0]
         number = number_of(value)
         if number is not None:
             return Const(number)
-    shape = getattr(value, "shape", None)
     raise refuse(
         "expression",
         "not a number",

@@ -400,14 +400,16 @@ def along(shown: Table, *position: Expr):
 
 def _boolean(array, name: str, *position: Expr) -> Expr:
     shown = table(array, name)
-    if shown.kind != "bool" or not 1 <= shown.array.ndim <= 4:
+    fits = 1 <= shown.array.ndim <= 4
+    if shown.kind != "bool" or not fits:
         passed = {"added": "score=", "condition": "mask="} if name == "mask" else {}
-        fits = 1 <= shown.array.ndim <= 4
         raise refuse(
             name,
             "not an array of conditions",
             f"{shown.array.dtype} {list(shown.array.shape)}",
             "booleans with one to four axes: …, heads, rows, keys",
-            how_to_pass(shown.array, name, **passed) if fits else "reshape it to one to four axes",
+            how_to_pass(shown.array, name, **passed)
+            if fits
+            else "reshape it to one to four axes; for a number, pass mask=True or False",
         )
     return along(shown, *position)

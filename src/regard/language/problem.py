@@ -157,7 +157,8 @@ class Problem:
         if reading and 0 not in (B, H, Q, K):
             check_reads(written, (B, H, Q, K), start, starts, reasons)
         differentiated = logit.tables if gradients and logit is not None else ()
-        refuse_gradients("scale", given.scale, reasons)
+        learned = "pass scale=1.0 and score=score * scale, or scale.detach() if it is not learned"
+        refuse_gradients("scale", given.scale, reasons, learned)
         if not gradients:
             refuse_gradients("sinks", given.sinks, reasons)
         for name, table in tables_of(*reading).items():

@@ -62,7 +62,8 @@ def read(text: str, tensors: Sequence) -> Any:
 def _compiled(text: str) -> tuple[types.CodeType, Expr | None]:
     """The checked text as code, and the rule itself if it reads no tensor."""
     tree = ast.parse(text)
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
     foreign = [name for name in names if name not in _functions() and not re.fullmatch(r"[xn]\d+", name)]
     for name in foreign:
         if name.startswith("called_"):
@@ -73,9 +74,9 @@ def _compiled(text: str) -> tuple[types.CodeType, Expr | None]:
             raise refuse(
                 "expression", f"expressions have no {word!r}", f"x.{word}(…)", "a method of the language", known
             )
-    plain = all(isinstance(node, SAFE) for node in ast.walk(tree)) and not foreign
-    plain = plain and all(isinstance(node.func, ast.Name) for node in ast.walk(tree) if isinstance(node, ast.Call))
-    if not plain or not tree.body or not isinstance(tree.body[-1], ast.Expr):
+    plain = all(isinstance(node, SAFE) for node in nodes) and not foreign
+    by_name = all(isinstance(node.func, ast.Name) for node in nodes if isinstance(node, ast.Call))
+    if not (plain and by_name) or not tree.body or not isinstance(tree.body[-1], ast.Expr):
         raise refuse(
             "rule",
             "this text is not a rule",

@@ -508,6 +508,10 @@ def _product(x, y) -> Any:
     return vector(found if isinstance(found, np.ndarray) else elements_of(found))
 
 
+def _product_of_rows(x, y, dim=-1) -> Any:
+    return _sum(x * y, dim)
+
+
 def _unbind(x, dim=0) -> tuple:
     return tuple(
         elementwise(lambda part: part, part) for part in np.moveaxis(elements_of(x), _axes(x, dim, "unbind")[0], 0)
@@ -535,11 +539,11 @@ SPELLINGS.update(
     | {
         "inner": _product,
         "vdot": _product,
-        "vecdot": lambda x, y, dim=-1: _sum(x * y, dim),
+        "vecdot": _product_of_rows,
         "linalg_norm": _norm,
         "linalg_vector_norm": _norm,
         "vector_norm": _norm,
-        "linalg_vecdot": lambda x, y, dim=-1: _sum(x * y, dim),
+        "linalg_vecdot": _product_of_rows,
         "__matmul__": _product,
         "__rmatmul__": lambda x, y: _product(y, x),
     }

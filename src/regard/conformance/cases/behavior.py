@@ -13,6 +13,7 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ...laws.bound import compare
 from ...laws.call import Call
+from ...laws.expected import expected
 from ..conventions.layouts import resized
 from ..counterexample import cut, sharing
 from ..judge import Judge, answered
@@ -186,7 +187,7 @@ def _compared(case: Case, judge: Judge, calls: tuple[Call, Call], places: tuple[
     alone = judge.answer(case, calls[0])
     assert alone.out is not None and together.out is not None
     part, whole = alone.out[places[0]], together.out[places[1]]
-    right, ratio, at = compare(part, whole, 2 * judge.expected(calls[0]).bounds.out[places[0]])
+    right, ratio, at = compare(part, whole, 2 * expected(calls[0], judge.adapter).bounds.out[places[0]])
     words = "" if right or not part.size else f"alone it is {part[at]:.6g}, and in company {whole[at]:.6g}"
     return Result(
         case=case,

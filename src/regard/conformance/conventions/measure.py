@@ -63,9 +63,8 @@ def measure_masks(probe: Probe) -> None:
 def _shapes(probe: Probe) -> list[str]:
     """The shapes to try, each once for the layout."""
     layout = "HSD" if probe.adapter.layout == "THD" else probe.adapter.layout
-    declared = probe.adapter.mask_shapes
     found: dict[str, str] = {}
-    for axes in (*declared, *CHOICES["mask_shapes"]):
+    for axes in (*probe.adapter.mask_shapes, *CHOICES["mask_shapes"]):
         found.setdefault(reduced(axes, layout), axes)
     return list(found.values())
 
@@ -283,7 +282,7 @@ SMALLEST = 1e-3  # a scale below is not distinguished from none
 
 def measure_scale(probe: Probe) -> None:
     """The scale of a call that passes none: 1/√D, or a fixed number, which no size of the call changes."""
-    size = dict(probe.sizes)
+    size = probe.sizes
     first, depth = _scale(probe, size), size["D"]
     if first is None:
         probe.unknown("scale", "no number explains the weights of known scores")
@@ -320,12 +319,13 @@ def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
     weights = probe.weights(sizes, **_with_products(sizes, steps))
     if weights is None:
         return None
-    attended = plain(probe.adapter, sizes).allowed
+    usual = plain(probe.adapter, sizes)
+    attended = usual.allowed
     several = attended.sum(-1) > 1
     if not several.any() or not (np.nan_to_num(weights)[attended] > 0).all():
         return None
     here = attended[several][-1]
-    scores = np.log(weights[several][-1][here]) - plain(probe.adapter, sizes).scores[several][-1][here]
+    scores = np.log(weights[several][-1][here]) - usual.scores[several][-1][here]
     own = steps[here]
     scale, base = np.polyfit(own, scores, 1)
     explained = np.abs(scale * own + base - scores).max() < 50 * _unit(probe)

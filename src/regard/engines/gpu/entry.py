@@ -134,6 +134,6 @@ def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
 
 def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:
     """How `attend` would compute the call."""
-    call = DeviceCall.of(q, k, v, **arguments._asdict(), where="explain")
+    call = DeviceCall.of(q, k, v, **arguments._asdict(), where="explain", gradients=True)
     name, why = choose(call, engine)
     return Explained(call.problem, name, why, (SIZE, SIZE), skips=True, read=read_of(q=call.q, k=call.k, v=call.v))

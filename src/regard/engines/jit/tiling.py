@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...common.dtypes import row_of
-from ...language.expr import Op, Read, Table, Var, walk
+from ...language.expr import Op, Read, Table, head, walk
 from ...language.expr import key as the_key
 from ...language.expr import score as the_score
 from ...language.problem import Problem
@@ -54,7 +54,7 @@ def tiling(
     any_contents: whether the mask is not looked at.
     """
     target = host()
-    Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
+    Q, group = max(problem.q.shape[2], 1), problem.q.shape[1] // max(problem.k.shape[1], 1)
     form = Format(problem.dtype.name, target)
     lanes = target.lanes(form.size)
     most = lanes * target.tile.query_vectors
@@ -109,9 +109,7 @@ def _suits_tall(problem: Problem, usual: int, tall: int, size: int) -> bool:
 
 def _per_head(problem: Problem) -> bool:
     """Whether the mask depends on the head."""
-    return problem.mask is not None and any(
-        isinstance(node, Var) and node.name == "head" for node in walk(problem.mask)
-    )
+    return problem.mask is not None and any(node is head for node in walk(problem.mask))
 
 
 def splits(problem: Problem, found: Plan, tasks: int, threads: int) -> bool:

@@ -86,10 +86,8 @@ def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nd
     if value is None:
         return _last_rows(B, K - Q)
     array = small(value)
-    array = (
-        array.astype(np.int64) if array.shape == (B,) == (0,) else array
-    )  # an empty list is a list of floats to NumPy
-    fits = array.dtype.kind in "iu" and (array.ndim == 0 or array.shape == (B,))
+    whole = array.dtype.kind in "iu" or not array.size  # an empty list is a list of floats to NumPy
+    fits = whole and (array.ndim == 0 or array.shape == (B,))
     if not fits or np.any(np.abs(array.astype(object)) >= LIMIT - max(Q, 1)):
         reasons.append(
             Reason(
@@ -110,11 +108,16 @@ def _last_rows(B: int, start: int) -> np.ndarray:
     return found
 
 
+def _number(value) -> float:
+    """The number of a scalar; NaN if it is none."""
+    array = small(value)
+    return float(array) if array.ndim == 0 and array.dtype.kind in "iuf" else math.nan
+
+
 def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     if value is None:
         return 1 / math.sqrt(D) if D else 1.0  # without depth every q·k is 0
-    given = small(value)
-    number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
+    number = _number(value)
     if not math.isfinite(number):
         reasons.append(Reason("scale is not a number", shortly(value), "a finite number", "omit it for 1/√D"))
     elif abs(number) > float(np.finfo(np.float32).max):
@@ -136,7 +139,7 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
                 "sinks do not fit the heads",
                 f"{array.dtype} {shape_text(array)}",
                 f"floats ({H},) or ({H}, n)",
-                "pass one logit per query head, or several",
+                "pass floats: one logit per query head, or several",
             )
         )
         return None
@@ -147,8 +150,7 @@ def checked_dropout(rate, seed, starts: Starts, reasons: list[Reason]) -> Dropou
     """The dropout of the call, or None. A rate of 0 needs no seed."""
     if seed is None and type(rate) is float and rate == 0:
         return None
-    given = small(rate)
-    number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
+    number = _number(rate)
     if not 0 <= number < 1:
         reasons.append(Reason("dropout is not a rate", shortly(rate), "a number in [0, 1)", "omit it for no dropout"))
     whole = small(0 if seed is None else seed)
@@ -205,7 +207,7 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
                     f"a bare {name} array cannot follow query_start",
                     f"query_start {start.tolist()}",
                     "one start for all batch entries",
-                    f"index it yourself in a {name} expression",
+                    f"read it in a {name} expression, as in table(array)[query - table(query_start)[batch], key]",
                 )
             )
             return None

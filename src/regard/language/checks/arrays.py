@@ -64,14 +64,17 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         reasons.extend(replace(reason, what=f"{name}: {reason.what}") for reason in refused.reasons)
         return None
     if row_of(array.dtype) is None:
-        numbers = array.dtype.kind in "biufc"
-        convert = f"convert it: {name}.astype(np.float32)" if hasattr(value, "astype") else f"np.asarray({name}, float)"
+        numbers = array.dtype.kind in "biuf" or array.dtype.isbuiltin == 2  # 2: from another package
+        wide = 64 if array.dtype.kind == "f" and array.dtype.itemsize >= 8 else 32
+        convert = (
+            f"convert it: {name}.astype(np.float{wide})" if hasattr(value, "astype") else f"np.asarray({name}, float)"
+        )
         reasons.append(
             Reason(
                 f"{name} has an unsupported dtype",
                 f"{array.dtype} {shape_text(array)}",
                 LISTED,
-                convert if numbers else "pass an array of numbers",
+                convert if numbers else "pass an array of real numbers",
             )
         )
         return None
@@ -88,7 +91,9 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     return array
 
 
-def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
+def refuse_gradients(
+    name: str, value, reasons: list[Reason], fix="wrap the call in torch.no_grad(), or pass tensor.detach()"
+) -> None:
     """Appends a reason if the value is a tensor that requires gradients, which this call does not compute."""
     if not getattr(value, "requires_grad", False):
         return
@@ -100,7 +105,7 @@ def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
                 f"{name} requires gradients",
                 f"{name}.requires_grad is True",
                 "a tensor that does not require gradients, because this call computes none",
-                "wrap the call in torch.no_grad(), or pass tensor.detach()",
+                fix,
             )
         )
 
@@ -166,7 +171,7 @@ def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], wi
             )
         )
     batch = q[:-3]
-    for name, sizes in (("k", k), ("v", v)) if with_values else (("k", k),):
+    for name, sizes in (("k", k), ("v", v))[: 1 + with_values]:
         if _broadcasts(sizes[:-3], batch):
             continue
         if len(batch) < 2 and len(sizes) < 5:

@@ -97,15 +97,7 @@ class View(Vector):
 
     @functools.cached_property
     def elements(self) -> np.ndarray:  # type: ignore[override]
-        if math.prod(self.shape) > MOST:
-            raise refuse(
-                "table",
-                "a vector is too long",
-                f"{self}: {math.prod(self.shape):,} numbers for each pair",
-                f"{MOST} or fewer, each of which becomes a part of the rule",
-                "index the other axes too, as in table(a)[query, key], or compute what the rule needs of them before "
-                "the call and read that: table(a.sum(-1))[query]",
-            )
+        _refuse_long(self.shape, str(self))
         found = np.empty(self.shape, object)
         for place in np.ndindex(self.shape):
             found[place] = self[place]
@@ -131,6 +123,18 @@ def _refuse_empty(shape: tuple[int, ...]) -> None:
     if 0 in shape:
         raise refuse(
             "expression", "a vector is empty", f"shape {list(shape)}", "one element or more", "check the slice"
+        )
+
+
+def _refuse_long(shape: tuple[int, ...], shown: str) -> None:
+    if math.prod(shape) > MOST:
+        raise refuse(
+            "expression",
+            "a vector is too long",
+            f"{shown}: {math.prod(shape):,} numbers for each pair",
+            f"{MOST} or fewer, each of which becomes a part of the rule",
+            "read an array at positions, with an index for each axis, as in table(a)[query, key], or compute what the "
+            "rule needs of it before the call and read that: table(a.sum(-1))[query]",
         )
 
 
@@ -198,6 +202,7 @@ def elementwise(function: Callable, *args) -> Any:
         raise refuse(
             "expression", "vectors do not broadcast", shapes, "equal lengths, or 1", "select elements: v[:3], v[..., 0]"
         ) from error
+    _refuse_long(shape, f"shape {list(shape)}")
     found = np.empty(shape, object)
     for place, parts in zip(np.ndindex(shape), zip(*(np.broadcast_to(array, shape).flat for array in arrays))):
         found[place] = function(*parts)
@@ -213,6 +218,7 @@ def elements_of(value) -> np.ndarray:
     if isinstance(value, Vector):
         return value.elements
     if isinstance(value, list | tuple) or (not isinstance(value, Syntax) and getattr(value, "shape", ()) != ()):
+        _refuse_long(np.shape(value), f"{type(value).__name__} of shape {list(np.shape(value))}")
         return np.stack([elements_of(part) for part in value])
     found = np.empty((), object)
     found[()] = value
