@@ -18,7 +18,7 @@ def laws(subject: Subject) -> Finding | Passed:
     from ..make_subject import JoinedHeads  # loads torch
 
     if not isinstance(subject.model, JoinedHeads):
-        raise NotApplicable("the model is no function of q, k and v")
+        raise NotApplicable("the model is not a function of q, k and v")
     attend = subject.model.attend
     try:
         report = conform(lambda q, k, v: attend(q, k, v), level=1)
