@@ -328,8 +328,10 @@ def padding_leak(subject: Subject) -> Finding | Passed:
     reasons: list[NotApplicable] = []
     for mask, for_all in product(subject.masks, (False, True)):
         others = tuple(each for each in subject.masks if each is not mask)
+        of_mask = replace(subject, mask=mask, further_masks=others)
+        vars(of_mask).update(outputs=subject.outputs, rounding=subject.rounding)  # they do not depend on which is first
         try:
-            results.append(_result(replace(subject, mask=mask, further_masks=others), for_all))
+            results.append(_result(of_mask if others else subject, for_all))
         except NotApplicable as error:
             reasons.append(error)
     if not results:
