@@ -326,12 +326,13 @@ def padding_leak(subject: Subject) -> Finding | Passed:
         raise NotApplicable("no input is known to be a padding mask; if the model takes one, pass it")
     results: list[Finding | Passed] = []
     reasons: list[NotApplicable] = []
-    for mask, for_all in product(subject.masks, (False, True)):
+    judged = [subject.padding] if subject.is_transformers else subject.masks  # a decoder of transformers is not padded
+    for mask, for_all in product(judged, (False, True)):
         others = tuple(each for each in subject.masks if each is not mask)
         of_mask = replace(subject, mask=mask, further_masks=others)
         vars(of_mask).update(outputs=subject.outputs, rounding=subject.rounding)  # they do not depend on which is first
         try:
-            results.append(_result(of_mask if others else subject, for_all))
+            results.append(_result(of_mask if len(judged) > 1 else subject, for_all))
         except NotApplicable as error:
             reasons.append(error)
     if not results:
@@ -503,8 +504,8 @@ def _hides_the_last(subject: Subject) -> str | None:
     given = inputs[subject.padding.name][:, :length]
     if not subject.can_be_padded or (given == subject.padding.padding).any():  # then another token is the last
         return None
-    for call in recorded(subject, inputs):
-        if call.shape[2] == length + ADDED:
+    for own, call in zip(recorded(subject, subject.inputs), recorded(subject, inputs), strict=False):
+        if (own.shape[2], call.shape[2]) == (length, length + ADDED):  # keys of other inputs do not get more
             rows = rows_to_read(call)
             rows = rows[rows < length - 2] if call.shape[1] == length + ADDED else rows
             last, before = (call.weights(rows)[..., at].max(initial=0) for at in (length - 1, length - 2))
