@@ -18,21 +18,28 @@ import torch
 
 from regard.audits import audit
 
-from . import decoders, layouts, of_transformers, styles, written
+from . import blocks, decoders, layouts, of_transformers, styles, written
 
 CHECKS = ["finite", "determinism", "future-leak", "batch-dependence", "cache", "position-offset"]
-HOSTS = {"caches": decoders, "transformers": of_transformers, "written": written, "styles": styles, "layouts": layouts}
+HOSTS = {
+    "caches": decoders,
+    "transformers": of_transformers,
+    "written": written,
+    "styles": styles,
+    "layouts": layouts,
+    "blocks": blocks,
+}
 
 
 def judged(where: tuple[str, str, str], fault: str | None) -> str:
     """What an audit makes of a decoder: "silent", "found", "cause" (its first finding names it), or "misleading"."""
-    findings = _alarms(decoders, where, fault, CHECKS)
+    findings = planted_alarms(decoders, where, fault, CHECKS)
     if findings and findings[0].check != "cache":
         return "misleading"
     return _named(decoders, findings, fault)
 
 
-def _alarms(source: Any, where: Any, fault: str | None, checks: list[str] | None = None) -> list[Any]:
+def planted_alarms(source: Any, where: Any, fault: str | None, checks: list[str] | None = None) -> list[Any]:
     """The faults and warnings of the audit of a host."""
     torch.manual_seed(0)
     made = source.host(*where, fault) if source is decoders else source.host(where, fault)
@@ -42,7 +49,7 @@ def _alarms(source: Any, where: Any, fault: str | None, checks: list[str] | None
 
 def judged_in(source: Any, where: Any, fault: str | None) -> str:
     """What an audit makes of a fault in a host, or of the healthy host."""
-    return judged(where, fault) if source is decoders else _named(source, _alarms(source, where, fault), fault)
+    return judged(where, fault) if source is decoders else _named(source, planted_alarms(source, where, fault), fault)
 
 
 def _named(source: Any, findings: list[Any], fault: str | None) -> str:

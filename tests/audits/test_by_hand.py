@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import regard as rg
-from bench.audit_faults import layouts, styles
-from bench.audit_faults.__main__ import evidence, judged_in
+from bench.audit_faults import blocks, layouts, styles
+from bench.audit_faults.__main__ import evidence, judged_in, planted_alarms
 from regard.audits.checks import explained, names
 from regard.lens.look import look
 from tests.audits.small_audits import ByHand, audited, healthy
@@ -93,7 +93,7 @@ def test_values_of_large_calls_are_kept(monkeypatch):
 @pytest.mark.parametrize("config", [{"num_heads": 4}, ("four", "heads"), 4])
 def test_a_configuration_may_be_anything(config):
     """Modules keep dicts and tuples as their configuration; such a layer declares nothing."""
-    module = ByHand(functools.partial(sdpa, scale=1.0))
+    module = ByHand(sdpa)
     module.config = config
 
     assert audited(module, X, None, ["scale", "mask", "groups"]).findings == ()
@@ -113,6 +113,70 @@ def test_the_evidence_of_a_fault_shows_it_without_regard(layout):
     planted, healthy = evidence(layouts, layout, SHOWN[layout])
 
     assert planted > 1e-3 > healthy
+
+
+FAULTS = {  # in models of bench.audit_faults, with the check and the place that are right
+    ("seq2seq", "source padding not in the encoder"): ("padding-leak", "encoders.0, positions 0 to 9"),
+    ("seq2seq", "source padding inverted in the decoder"): ("padding-leak", "crosses.0, positions 0 to 9"),
+    ("seq2seq", "target padding not passed"): ("padding-leak", "decoders.0, positions 4, 5, 7, 8, 9"),
+    ("latents", "weights masked after the softmax"): ("padding-leak", "read, output"),
+    ("conformer", "padding in the convolution"): ("padding-leak", "positions 0 to 17"),
+    ("conformer", "lengths one too short"): ("padding-leak", "layers.0, the last real token"),
+    ("conformer", "inverse norm missing"): ("scale", "call 0 (layers.0)"),
+    ("vit", "inverse norm twice"): ("scale", "call 0 (blocks.0)"),
+    ("vit", "causal by mistake"): ("projections", "the input pixels"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_whole_model_is_named_with_its_place(fault):
+    """By the first finding."""
+    first, *_ = planted_alarms(blocks, *fault)
+
+    assert (first.check, first.where) == FAULTS[fault]
+    assert any(word in first.cause for word in blocks.FAULTS[fault[1]][0])
+
+
+@pytest.mark.parametrize("host", blocks.HOSTS)
+def test_a_healthy_whole_model_is_silent(host):
+    """Encoder–decoders with two masks, lengths, learned biases of two axes, class tokens."""
+    assert planted_alarms(blocks, host, None) == []
+
+
+def test_the_owner_of_a_mask_is_found_by_trying():
+    """Of two inputs of one length the one that can be shortened with the mask, not the first."""
+
+    def model(one, two, mask):
+        return one + two.masked_fill(mask[..., None], 0).sum(1, keepdim=True)
+
+    inputs = {"one": X, "two": X + 1, "mask": torch.zeros(1, 12, dtype=torch.bool)}
+
+    healthy(rg.audit(model, inputs=inputs, checks=["padding-leak"]), "padding-leak")
+
+
+def test_a_check_that_saw_nothing_says_so():
+    """In 16 bits rounding may be as large as the output."""
+    found = rg.audit(lambda x: (x * 1e3).sin().mT.matmul(x).sin(), inputs=X.bfloat16(), checks=["batch-dependence"])
+
+    assert "this sees nothing, audit model.float()" in found.passed[0].measured
+
+
+@pytest.mark.parametrize("rescales", [True, False])
+def test_functions_of_q_k_v_are_judged_by_the_laws(rescales):
+    """Also where the given inputs show nothing, because they fit into a tile of 16 keys."""
+
+    def tiled(q, k, v):
+        top, total, out = torch.tensor(-1e30), 0, 0
+        for keys, values in zip(k.split(16, 2), v.split(16, 2)):
+            scores = q @ keys.mT * q.shape[3] ** -0.5
+            highest = torch.maximum(top, scores.amax(-1, True))
+            weights, factor = (scores - highest).exp(), (top - highest).exp() if rescales else 1
+            total, out, top = total * factor + weights.sum(-1, True), out * factor + weights @ values, highest
+        return out / total
+
+    found = rg.audit(tiled, inputs=normal(3, 1, 2, 9, 8).unbind(), checks=["laws"]).findings
+
+    assert ["not rescaled" in each.cause for each in found] == [True] * (not rescales)
 
 
 def test_a_check_is_explained_by_its_own_docstring():

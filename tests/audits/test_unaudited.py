@@ -58,11 +58,14 @@ REFUSED = [
     (lambda: audit(look(ONES, k=ONES), causal=True), "causal= has no effect for a recorded run: causal=bool"),
     (of_net(lambda x: x.to_sparse()), "an output cannot be compared: "),
     (of_net(lambda x: x.to(torch.float8_e4m3fn)), "an output cannot be compared: "),
+    (of_net(lambda x: x.to("meta")), "an output cannot be compared: "),
+    (of_net(lambda x: x[:0]), "no output can be compared: "),
     (of_net(lambda x: x.to(torch.complex64)), "no output can be compared: "),
     (of_net(lambda x: None), "no output can be compared: "),
     (lambda: audit(5), "this is not a model: int 5"),
     (lambda: audit(nn.Linear), "this is not a model: the class Linear"),
     (lambda: audit(torch.jit.trace(Net().eval(), X), inputs=X), "TorchScript cannot be audited: "),
+    (of_net(torch.jit.script(nn.Linear(8, 8))), "TorchScript cannot be audited: RecursiveScriptModule"),
 ]
 
 

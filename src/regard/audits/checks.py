@@ -11,6 +11,7 @@ from typing import Any
 from ..common.errors import Reason, Refused, did_you_mean, refuse
 from .finding import Finding, Result
 from .model_checks.cache import cache, position_offset
+from .model_checks.laws import laws
 from .model_checks.runs import batch_dependence, determinism, finite, future_leak, padding_leak, training
 from .run_checks import arguments
 from .run_checks.audited_run import AuditedCall, AuditedRun, concluded
@@ -64,6 +65,7 @@ def call_check(
 # In the order in which they run.
 CHECKS: list[ModelCheck | RunCheck] = [
     ModelCheck("training-mode", training, after=()),
+    ModelCheck("laws", laws, after=()),
     ModelCheck("finite", finite, after=()),
     ModelCheck("determinism", determinism, after=("finite",)),
     ModelCheck("future-leak", future_leak),

@@ -6,6 +6,8 @@ cannot be called and changed, and outputs that cannot be compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +147,8 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
             "audit",
             "no inputs",
             f"{type(inputs).__name__} for {name}",
-            "tensors, batch first",
-            "pass inputs=x, inputs=(x, y) or inputs={'x': x}",
+            "tensors of torch, batch first",
+            "pass inputs=x, inputs=(x, y) or inputs={'x': x}; torch.from_numpy makes one of an array",
         )
     if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
         module = JoinedHeads(module, tensors)
@@ -155,7 +157,8 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     main = [key for key, part in tensors.items() if key not in PADDING_MASKS and part.ndim > 1]
     main = [key for key in main if key not in masks and not tensors[key].is_complex()] or main
     single = [key for key in main if tensors[key].shape[0] == 1]
-    sequence = next((key for key in single if key == "tgt"), single[0] if single else None)
+    ordered = tuple(key for key in given if key.isdigit() or not isinstance(inputs, Mapping))
+    sequence = _sequence(Subject(model=module, name=name, inputs=tensors, fixed=fixed, ordered=ordered), single)
     if main and sequence is None:
         raise _several_entries(main[0], tensors[main[0]], positions_first(module))
     length = tensors[sequence].shape[1] if sequence else 0
@@ -167,12 +170,12 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     replaced = [tensors[name] for name in (sequence, mask and mask.of) if name is not None]
     ids = next((found for part in replaced if (found := _other_tokens(part, module)) is not None), None)
     declared, causal_source = causality(module, causal)
-    return Subject(
+    subject = Subject(
         model=module,
         name=name,
         inputs=tensors,
         fixed=fixed,
-        ordered=tuple(key for key in given if key.isdigit() or not isinstance(inputs, Mapping)),
+        ordered=ordered,
         sequence=sequence,
         mask=mask,
         further_masks=further,
@@ -183,6 +186,35 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
         causal_source=causal_source,
         parameters=frozenset(names),
     )
+    owned = [_with_owner(subject, each) for each in subject.masks]
+    return replace(subject, mask=owned[0], further_masks=tuple(owned[1:])) if owned else subject
+
+
+def _sequence(subject: Subject, single: Sequence[str]) -> str | None:
+    """The input whose axis 1 is the positions: of several, that of a decoder by its name, of which the outputs have as
+    many rows; the first if none has.
+    """
+    every = sorted(single, key=lambda key: not key.lower().startswith(("tgt", "trg", "target", "dec")))
+    if len({subject.inputs[key].shape[1] for key in every}) > 1:
+        with suppress(Raised):
+            rows = {part.shape[1] for _, part in floats(subject.call(subject.inputs)) if part.ndim > 1}
+            every.sort(key=lambda key: subject.inputs[key].shape[1] not in rows)
+    return every[0] if every else None
+
+
+def _with_owner(subject: Subject, mask: PaddingMask) -> PaddingMask:
+    """The mask with the input that it is about: where several have its length, the one that can be made shorter
+    together with it alone.
+    """
+    names = {each.name for each in subject.masks}
+    shape = subject.inputs[mask.of].shape[:2]
+    alike = [key for key, part in subject.inputs.items() if key not in names and part.shape[:2] == shape]
+    for of in sorted(alike, key=lambda key: key != mask.of) if mask.name in subject.inputs and alike[1:] else ():
+        both = {of, mask.name}
+        with suppress(Raised):
+            subject.call({name: part[:, :-1] if name in both else part for name, part in subject.inputs.items()})
+            return replace(mask, of=of, along=frozenset(both))
+    return mask
 
 
 class JoinedHeads:
@@ -209,9 +241,12 @@ class JoinedHeads:
             part.unflatten(2, (heads, -1)).transpose(1, 2)
             for part, heads in zip(x.split(self.widths, -1), self.heads, strict=True)
         ]
+        return self.attend(*pieces).transpose(1, 2).flatten(2)
+
+    def attend(self, *parts):
+        """The function of q, k and v, in the order in which they were given."""
         positional = self.names == ["0", "1", "2"]
-        out = self.function(*pieces) if positional else self.function(**dict(zip(self.names, pieces, strict=True)))
-        return out.transpose(1, 2).flatten(2)
+        return self.function(*parts) if positional else self.function(**dict(zip(self.names, parts, strict=True)))
 
 
 def _several_entries(name: str, part, transposed: bool = False) -> Refused:
@@ -490,11 +525,16 @@ COMPARED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 def refuse_model(what: Any, inputs: Any) -> None:
     """Refuses what is not a model, and models and inputs without numbers or with numbers that cannot be read."""
-    if isinstance(what, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+    kinds = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+    inside = modules_of(what) if isinstance(what, torch.nn.Module) else ()
+    # What is traced inside a module of Python takes the hooks that record calls; what is scripted does not.
+    scripted = (part for part in inside if isinstance(part, torch.jit.RecursiveScriptModule))
+    part = what if isinstance(what, kinds) else next(scripted, None)
+    if part is not None:
         raise refuse(
             "audit",
             "TorchScript cannot be audited",
-            type(what).__name__,
+            type(part).__name__,
             "a module or function of Python, whose calls can be recorded and whose modules can be changed",
             "audit the module before torch.jit.script or torch.jit.trace",
         )
@@ -532,19 +572,21 @@ def refuse_outputs(subject: Subject) -> None:
     try:
         found = list(floats(subject.call(subject.inputs)))
     except Raised as error:
+        first = positions_first(subject.model)
         raise refuse(
             "audit",
             "the model does not run",
             f"{subject.name}: {error}",
             "inputs that its forward accepts",
-            "pass inputs=, tensors by name, batch first",
+            "pass inputs=, tensors by name, batch first"
+            + ("; its layers of torch take the positions first: create them with batch_first=True" * first),
         ) from error
     for name, part in found:
-        if part.layout is not torch.strided or part.is_nested or part.dtype not in COMPARED:
+        if part.layout is not torch.strided or part.is_nested or part.is_meta or part.dtype not in COMPARED:
             raise refuse(
                 "audit",
                 "an output cannot be compared",
-                f"{name}: {part.dtype} of layout {part.layout}{', nested' if part.is_nested else ''}",
+                f"{name}: {part.dtype} of layout {part.layout}{', nested' * part.is_nested} on {part.device}",
                 f"dense tensors of {', '.join(str(each).removeprefix('torch.') for each in COMPARED)}",
                 "wrap the model in a function that returns to_dense(), to_padded_tensor(0) or float()",
             )
@@ -552,7 +594,7 @@ def refuse_outputs(subject: Subject) -> None:
         raise refuse(
             "audit",
             "no output can be compared",
-            f"{subject.name} returns no floating-point tensor",
+            f"{subject.name} returns no floating-point tensor with numbers in it",
             "at least one, such as hidden states or logits",
             "wrap the model in a function that returns them; torch.view_as_real for complex numbers",
         )

@@ -59,8 +59,9 @@ def _saved(model: Any) -> Iterator[Callable[[], None]]:
             if isinstance(held, torch.nn.Embedding) and held.max_norm:
                 yield partial(_copy_back, held.weight, held.weight.detach().clone(), _version(held.weight))
             held = held if type(held) in CONTAINERS else getattr(held, "__dict__", {})
-            yield partial(_refill, held, held.copy())
-            waiting += _parts(held)
+            if type(held) in CONTAINERS:  # others, such as those of TorchScript, cannot be changed
+                yield partial(_refill, held, held.copy())
+                waiting += _parts(held)
 
 
 def _parts(held: Any) -> list[Any]:

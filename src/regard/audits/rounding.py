@@ -111,9 +111,8 @@ def measure(
 
 
 def _least(dtype: torch.dtype) -> float:
-    """The smallest relative effect of rounding that is assumed."""
-    eps = torch.finfo(dtype).eps
-    return eps if dtype.itemsize < 4 else FLOOR * eps
+    """The smallest relative effect of rounding that is assumed; even in float64 some softmax is computed in float32."""
+    return torch.finfo(dtype).eps if dtype.itemsize < 4 else FLOOR * torch.finfo(torch.float32).eps
 
 
 def _typical(part: torch.Tensor) -> float:

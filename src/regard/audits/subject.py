@@ -455,11 +455,11 @@ def positions_first(model: Any) -> bool:
 
 
 def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
-    """(name, tensor) for every floating-point tensor in what a model returns, without caches and losses."""
+    """(name, tensor) for every floating-point tensor in what a model returns, without caches, losses and empty ones."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        if value.is_floating_point():
+        if value.is_floating_point() and value.numel():
             yield name, value
     elif isinstance(value, Mapping):
         for key, part in value.items():

@@ -9,27 +9,18 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ...common.errors import Refused
 from ...common.text.units import counted
 from ...lens import Call
-from ...lens.look import look
 from ..evidence import script
 from ..finding import Difference, Finding, NotApplicable, Passed, difference, found, passed
 from ..subject import Outputs, Raised, Subject, floats, modules_of, parameters_of, raising, seeded
-from .runs import batched
+from .runs import Cause, batched, recorded
 
 CLOSE = 1e-3  # relative to the largest number
-
-
-class Cause(NamedTuple):
-    """What is wrong, in words, and what to do about it."""
-
-    words: str
-    fix: str
 
 
 APPEND = "append the new keys and values after those of the cache, once, and return or keep the result"
@@ -106,12 +97,7 @@ def explain(decoder: Decoder, first: int, end: int) -> tuple[str, Cause] | None:
 
 def _calls(subject: Subject, inputs: Mapping[str, Any]) -> list[Call]:
     """The attention calls of one run that were recorded with queries, keys and values."""
-    _, named = replace(subject, ordered=()).arguments(inputs)
-    try:
-        calls = look(subject.model, inputs=named, values=True).calls
-    except Refused:
-        return []
-    return [call for call in calls if call.given is None and call.v is not None]
+    return [call for call in recorded(subject, inputs) if call.given is None and call.v is not None]
 
 
 def _seen(call: Call, row: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -4,10 +4,16 @@ of later positions, and of padding.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from ...common.errors import Refused
+from ...lens import Call
+from ...lens.look import look
 from ..evidence import script, written
 from ..finding import (
     Difference,
@@ -22,6 +28,7 @@ from ..finding import (
     passed,
     positions,
 )
+from ..run_checks.audited_run import rows_to_read
 from ..subject import ADDED, ONE_TOKEN, Outputs, Subject, flags, floats, positions_first
 
 NORMS = ("BatchNorm", "SyncBatchNorm")
@@ -170,6 +177,22 @@ def batched(subject: Subject, turn: int = 0) -> dict[str, Any]:
     return made
 
 
+def recorded(subject: Subject, inputs: Mapping[str, Any]) -> Sequence[Call]:
+    """The attention calls of one run; none where none can be recorded."""
+    _, named = replace(subject, ordered=()).arguments(inputs)
+    try:
+        return look(subject.model, inputs=named, values=True).calls
+    except Refused:
+        return ()
+
+
+class Cause(NamedTuple):
+    """What is wrong, in words, and what to do about it."""
+
+    words: str
+    fix: str
+
+
 PROBES = 6
 
 
@@ -291,7 +314,7 @@ FEW = 4  # positions, of which two are masked, neither the first nor the last
 
 def padding_leak(subject: Subject) -> Finding | Passed:
     """Masked padding is added after the tokens and before them, then its content is replaced; the outputs of the real
-    tokens must stay the same.
+    tokens must stay the same. So for each padding mask. The first attention call that gives weight to padding says why.
 
     A causal mask already hides padding after the tokens. Padding before them is tried with the position_ids that
     `generate` passes, and without. If the model takes no position_ids and padding before the tokens moves its outputs,
@@ -303,14 +326,19 @@ def padding_leak(subject: Subject) -> Finding | Passed:
         raise NotApplicable("no input is known to be a padding mask; if the model takes one, pass it")
     results: list[Finding | Passed] = []
     reasons: list[NotApplicable] = []
-    for for_all in (False, True):
+    judged = [subject.padding] if subject.is_transformers else subject.masks  # a decoder of transformers is not padded
+    for mask, for_all in product(judged, (False, True)):
+        others = tuple(each for each in subject.masks if each is not mask)
+        of_mask = replace(subject, mask=mask, further_masks=others)
+        vars(of_mask).update(outputs=subject.outputs, rounding=subject.rounding)  # they do not depend on which is first
         try:
-            results.append(_result(subject, for_all))
+            results.append(_result(of_mask if len(judged) > 1 else subject, for_all))
         except NotApplicable as error:
             reasons.append(error)
     if not results:
         raise reasons[0]
-    return next((each for each in results if isinstance(each, Finding)), results[0])
+    measured = "; ".join(dict.fromkeys(each.measured for each in results))
+    return next((each for each in results if isinstance(each, Finding)), Passed("padding-leak", measured))
 
 
 def _result(subject: Subject, for_all: bool) -> Finding | Passed:
@@ -332,16 +360,17 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     measured: dict[str, Difference] = {}
     moved: Difference | None = None  # by left padding, in a model that takes no position_ids
     broken: list[str] = []  # the sides on which padding makes outputs NaN
+    contents: dict[str, list[Mapping[str, Any]]] = {}  # the inputs with other contents of padding
     for side, left, right, more in _sides(subject, same):
         real: slice | list[int] = slice(left, left + subject.length) if same else slice(None)
         if same and side == WITHIN:
             real = [at for at in range(subject.length) if at not in subject.within]
         padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real, for_all)
-        if f"the content of {side}" not in measured:
-            others = [
-                _real_outputs(subject, {**subject.padded(left, right, turn), **more}, real, for_all) for turn in (0, 10)
-            ]
-            measured[f"the content of {side}"] = not_by_chance(difference(subject, other, padded) for other in others)
+        way = f"the content of {side}"
+        if way not in measured:
+            contents[way] = [{**subject.padded(left, right, turn), **more} for turn in (0, 10)]
+            others = [_real_outputs(subject, inputs, real, for_all) for inputs in contents[way]]
+            measured[way] = not_by_chance(difference(subject, other, padded) for other in others)
         if side == WITHIN:  # masking the model's own positions changes the others rightly
             continue
         between = difference(subject, padded, expected)
@@ -364,59 +393,125 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
             f"compute positions from {mask.name} (its cumulative sum − 1), or pad on the right only",
             row=moved.row,
         )
+    if not leaks and not broken and (short := _hides_the_last(subject)):
+        return found(
+            "padding-leak",
+            "warning",
+            f"{short}, the last real token",
+            f"before the padding that {mask.name} marks, no row gives the last token a weight above {NEGLIGIBLE:g} "
+            "(threshold), but rows do give some to the token before it",
+            f"{mask.name} hides one real token too many: lengths, or the numbers of positions, are off by one",
+            f"let {mask.name} hide padding only: position < length",
+        )
     if not leaks or (for_all and _one_side_is_clean(leaks, measured)):
         shown = {way: each for way, each in measured.items() if way not in leaks}
         ends = f"; with {', '.join(leaks)} it changes, which is right if it is taken from the position at that end"
         return passed("padding-leak", ", ".join(shown), shown.values(), ends if leaks else "")
-    content = [each for way, each in leaks.items() if way.startswith("the content")]
+    content = [way for way in leaks if way in contents]
+    way = max(content or leaks, key=lambda way: leaks[way].size)
+    worst, call = leaks[way], ""
+    if way.endswith(WITHIN) and same and not for_all:
+        real = [at for at in range(subject.length) if at not in subject.within]
+        worst = replace(worst, rows=tuple(real[row] for row in worst.rows))
     hidden, other = f"inputs[{mask.of!r}]", subject.redrawn(subject.inputs[mask.of][:, :2])
     evidence = script(
         subject,
-        largest(content or leaks.values()).output,
+        worst.output,
         f"mask = torch.full({hidden}.shape[:2], {mask.real!r}, dtype={subject.with_masks()[mask.name].dtype})",
         f"mask[:, :2] = {mask.padding!r}",
         f"other = torch.cat([{written(other)}, {hidden}[:, 2:]], 1)",
         f"one, two = ({{**inputs, {mask.name!r}: mask, {mask.of!r}: each}} for each in ({hidden}, other))",
         f"print((run(two) - run(one)){'[:, 2:]' * (same and not for_all)}.abs().max())  # 0 where padding is ignored",
     )
-    worst = largest(content or leaks.values())
-    near = same and not for_all and len(worst.rows) < subject.length // 2
     if broken:
-        cause = (
+        cause = Cause(
             f"rows that {mask.name} and the causal mask leave no key, such as those of {broken[0]}, are NaN after the "
-            "softmax, and 0 · NaN carries it to the other rows"
-        )
-        fix = (
+            "softmax, and 0 · NaN carries it to the other rows",
             f"add the smallest number of the dtype (torch.finfo(scores.dtype).min) where {mask.name} hides, instead of "
-            "−inf, or set the weights of such rows to 0"
+            "−inf, or set the weights of such rows to 0",
         )
-    elif content and near:
-        cause = (
-            f"{mask.name} reaches the attention, but other layers mix padding into neighboring positions: a "
-            "convolution, or embeddings of neighbors"
-        )
-        fix = "set the vectors of padding to 0 before every layer, other than attention, that mixes positions"
     elif content:
-        cause = f"{mask.name} does not reach the attention{' or the pooling' * for_all}, or it is inverted"
-        fix = f"pass {mask.name} to every layer and exclude padding from pooling; {mask.real} has to mean a real token"
-    else:
-        cause = (
-            "the content of padding is masked, but its presence changes the result: positions that count padding, "
-            "pooling or a mean over all positions, or a causal mask that is applied only if there is padding"
+        call, cause = _unhidden(subject, contents[way]) or (
+            "",
+            Cause(
+                f"{mask.name} does not reach the attention{' or the pooling' * for_all}, or it is inverted",
+                f"pass {mask.name} to every layer and exclude padding from pooling; {mask.real} has to mean a real "
+                "token",
+            ),
         )
-        fix = "count positions over real tokens only, and exclude padding from every sum"
+    else:
+        cause = Cause(
+            "the content of padding is masked, but its presence changes the result: positions that count padding, "
+            "statistics of the batch, pooling or a mean over all positions, or a causal mask that is applied only if "
+            "there is padding",
+            "count positions over real tokens only, and exclude padding from every sum",
+        )
     return found(
         "padding-leak",
         "fault",
-        worst.output if for_all else positions(worst.rows),
+        f"{call}{', ' * bool(call)}{worst.output if for_all else positions(worst.rows)}",
         f"{ADDED if subject.can_be_padded else 2} padding positions, masked by {mask.name}: "
         f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}",
-        cause,
-        fix,
+        *cause,
         row=None if for_all else worst.row,
         numbers=worst.numbers(ways=list(leaks)),
         evidence=evidence if content else "",
     )
+
+
+NEGLIGIBLE = 1e-6  # a weight, such as that of a score of −10⁴
+WEAK = 0.1  # times the mean weight of other keys
+
+
+def _unhidden(subject: Subject, contents: Sequence[Mapping[str, Any]]) -> tuple[str, Cause] | None:
+    """(the first attention call that gives weight to masked padding, why it may) for two contents of it; ("", why) if
+    every call hides it; None if no call is recorded over these positions.
+    """
+    mask, answer = subject.padding, None
+    hidden = np.asarray((contents[0][mask.name][0] == mask.padding).cpu())
+    for one, other in zip(*(recorded(subject, inputs) for inputs in contents), strict=False):
+        if one.shape != other.shape or one.shape[2] != len(hidden):
+            continue
+        rows = rows_to_read(one)
+        rows = rows[~hidden[rows]] if one.shape[1] == len(hidden) else rows
+        first, second = (np.nan_to_num(call.weights(rows)) for call in (one, other))
+        on, off, real = first[..., hidden], second[..., hidden], first[..., ~hidden]
+        layer = f"{mask.name} in {one.name}"
+        if on.max(initial=0) > NEGLIGIBLE:
+            if real.max(initial=0) <= NEGLIGIBLE:
+                words = f"{layer} is inverted: it hides the real tokens"
+            elif np.allclose(on, off, rtol=WEAK) or on.mean() < WEAK * real.mean():
+                words = f"{layer} does not hide padding: where it masks, the number is not negative enough, such as 0"
+            else:
+                words = f"{mask.name} does not reach the attention of {one.name}, or only some of its rows and heads"
+            return one.name, Cause(words, f"add −inf, or the smallest number of the dtype, where {mask.name} hides")
+        if one.given is not None and real.sum(-1).min(initial=1) < 1 - WEAK:
+            words = f"{layer} is applied after the softmax: the weights of the real tokens do not sum to 1"
+            return one.name, Cause(words, "mask the scores before the softmax")
+        answer = Cause(
+            f"{mask.name} reaches the attention, but other layers mix padding into neighboring positions: a "
+            "convolution, embeddings of neighbors, or pooling",
+            "set the vectors of padding to 0 before every layer, other than attention, that mixes positions",
+        )
+    return answer and ("", answer)
+
+
+def _hides_the_last(subject: Subject) -> str | None:
+    """The attention call in which padding hides the last token before it, but no other one: rows before both attend to
+    the second to last, as in a causal model none does.
+    """
+    inputs, length = subject.padded(right=ADDED), subject.inputs[subject.padding.of].shape[1]
+    given = inputs[subject.padding.name][:, :length]
+    if not subject.can_be_padded or (given == subject.padding.padding).any():  # then another token is the last
+        return None
+    for own, call in zip(recorded(subject, subject.inputs), recorded(subject, inputs), strict=False):
+        if (own.shape[2], call.shape[2]) == (length, length + ADDED):  # keys of other inputs do not get more
+            rows = rows_to_read(call)
+            rows = rows[rows < length - 2] if call.shape[1] == length + ADDED else rows
+            last, before = (call.weights(rows)[..., at].max(initial=0) for at in (length - 1, length - 2))
+            if last <= NEGLIGIBLE < before:
+                return call.name
+    return None
 
 
 def _real_outputs(subject: Subject, inputs: Mapping[str, Any], rows: slice | list[int], for_all: bool) -> Outputs:
@@ -468,7 +563,9 @@ def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[s
         yield WITHIN, 0, 0, {}
         return
     yield "right padding", 0, ADDED, {}
-    if not same or subject.ends:
+    if same and subject.further_masks:  # a decoder beside an encoder is padded after its tokens, which it never sees
+        yield WITHIN, 0, 0, {}
+    if not same or subject.ends or subject.further_masks:
         return
     if "position_ids" in subject.parameters.difference(subject.inputs) and subject.sequence is not None:
         counted = torch.cat([torch.zeros(ADDED, dtype=torch.long), torch.arange(subject.length)])[None]

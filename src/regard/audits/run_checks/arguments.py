@@ -18,7 +18,7 @@ from ...language.scores import softcap as softcap_score
 from ...laws.mistakes.scores import has_softcap
 from ...lens import Call
 from ..finding import SEVERITIES, Finding
-from .audited_run import AuditedCall, built_scale, matches, over_heads, roundoff, rows_to_read
+from .audited_run import AuditedCall, built_scale, matches, over_heads, roundoff, rows_to_read, twice
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
@@ -160,6 +160,8 @@ def _judged_slopes(audited: AuditedCall, slopes: np.ndarray) -> Finding | bool:
         cause = "the slopes of all heads are the same"
     elif np.allclose(np.sort(slopes), np.sort(usual), rtol=CLOSE):
         cause = "the slopes are those of other heads"
+    elif np.allclose(slopes / slopes[0], usual / usual[0], rtol=CLOSE) and slopes[0] > 1:
+        cause = "the slopes of ALiBi are scaled, such as by the depth of a head"
     else:
         return True
     shown, right = (", ".join(f"{slope:.4g}" for slope in part[:4]) for part in (slopes, usual))
@@ -205,7 +207,7 @@ def scale(audited: AuditedCall) -> Finding | bool:
 
     Whether q and k were scaled before the call is measured by their lengths, which are those of the layer's products
     times one factor, with or without rotary positions. Cannot see that factor where q and k are normalized or computed
-    in another way: an unusual scale is a note then. In a layer with a configuration, a scale of 1 or 1/D is believed if
+    in another way: an unusual scale is a note then. In a model of transformers, a scale of 1 or 1/D is believed if
     nothing contradicts it.
     """
     call = audited.call
@@ -213,7 +215,7 @@ def scale(audited: AuditedCall) -> Finding | bool:
         return False
     before, usual = audited.scaled_before, call.q.shape[2] ** -0.5
     plain = before is None or math.isclose(before, 1, rel_tol=ROUGH)
-    effective = call.scale if plain else call.scale * (before or 1)
+    effective = call.scale * _factor(call) * (1 if plain else before or 1)
     near = CLOSE if plain else ROUGH
     known = _declared_factor(audited, effective)
     built, who = built_scale(audited.layer), "the layer declares"
@@ -222,7 +224,7 @@ def scale(audited: AuditedCall) -> Finding | bool:
     if built is not None and known is not None and not math.isclose(known, built, rel_tol=CLOSE):
         known, who = built, "its class computes"  # the number was changed after the layer was built
     if known is None or math.isclose(effective, known, rel_tol=near):
-        return _unusual(audited, effective)
+        return _unusual(audited, effective, known is None)
     if before is None and math.isclose(call.scale, 1, rel_tol=CLOSE):
         return False  # q may have been scaled before the call
     elsewhere = math.isclose(call.scale, known, rel_tol=CLOSE) and not math.isclose(before or 1, known, rel_tol=ROUGH)
@@ -238,6 +240,26 @@ def scale(audited: AuditedCall) -> Finding | bool:
         f"multiply q·k by {known:.6g}, once",
         numbers={"scale": effective, "factor": effective / known},
     )
+
+
+def _factor(call: Call) -> float:
+    """By what a score is multiplied together with what is added to it, as in (score + bias) / √D; 1 if by nothing."""
+    if call.score is None or call.q is None or has_softcap(call.score):
+        return 1.0
+    rows = rows_to_read(call)
+    twice = replace(call, q=2 * np.asarray(call.q)).scores(rows) - call.scores(rows)
+    with np.errstate(all="ignore"):
+        ratios = np.where(call.allowed(rows), twice / call.logits(rows), np.nan)
+    middle = float(np.nanmedian(ratios)) if np.isfinite(ratios).any() else 1.0
+    return 1.0 if math.isclose(middle, 1, rel_tol=CLOSE) else middle
+
+
+def _by_distance(call: Call) -> bool:
+    """Whether what is added to the scores follows from the distance alone, as in T5, where the scale is 1."""
+    added, allowed = call.scores() - _factor(call) * call.logits(), call.allowed()
+    both = allowed[:, 1:, 1:] & allowed[:, :-1, :-1]
+    off = np.abs(added[:, 1:, 1:] - added[:, :-1, :-1])[both]
+    return bool(off.max(initial=0) <= CLOSE * np.abs(added[allowed]).max(initial=0))
 
 
 def _declared_factor(audited: AuditedCall, effective: float) -> float | None:
@@ -262,9 +284,9 @@ def _declared_factor(audited: AuditedCall, effective: float) -> float | None:
     return scale if audited.configured else None
 
 
-def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
-    """A scale that no declaration contradicts, but that is a common mistake, or differs from the layers of the same
-    type.
+def _unusual(audited: AuditedCall, effective: float, undeclared: bool) -> Finding | bool:
+    """A scale that no declaration contradicts, but that is a common mistake, differs from the layers of the same type,
+    or, where nothing declares one, is not the usual one.
 
     In transformers models scales of 1 and 1/D are intended; elsewhere they are the most common mistakes, unless q and k
     are normalized.
@@ -284,17 +306,19 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     cause = _cause(call, effective, usual, near)
     if cause in ("the scale is missing", TWICE) and audited.configured:
         cause = None
+    elif undeclared and not audited.configured and effective > 0 and not _has_factor(layer):
+        cause = cause or "the scale is not that of the depth of a head, but that of another size"
     if (
         D < SMALL
         or math.isclose(effective, usual, rel_tol=near)
         or not (cause or alone)
-        or any(setting(layer, name) is not None for name in NORMS)
+        or (cause == "the scale is missing" and any(setting(layer, name) is not None for name in NORMS))
         or (_normalized(call.q) and _normalized(call.k))
     ):
         return True
     read = alone or audited.scaled_before is not None
-    if effective == 1 and _is_biased(call) and _slopes(call) is None and not alone:
-        read = False  # as in T5, whose learned biases go with a scale of 1
+    if effective == 1 and _is_biased(call) and _slopes(call) is None and not alone and _by_distance(call):
+        read = False
     # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
     missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, calls))
     return audited.finding(
@@ -308,6 +332,11 @@ def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
         f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
         numbers={"scale": effective, "factor": effective / usual},
     )
+
+
+def _has_factor(layer) -> bool:
+    """Whether a layer has a parameter of one number, which may be a learned scale."""
+    return layer is not None and any(part.numel() == 1 for part in layer.parameters(recurse=False))
 
 
 def _is_biased(call: Call) -> bool:
@@ -372,7 +401,7 @@ def mask(audited: AuditedCall) -> Finding | bool:
                 "a boolean mask is added to the scores",
                 "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
             )
-    if not known.causal or 0 in (Q, K) or over_heads(call):
+    if not (known.causal or known.window) or 0 in (Q, K) or over_heads(call) or twice(call):
         return False
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
     apart = by_head or call.given is not None
@@ -405,6 +434,8 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
     """
     call, window = audited.call, audited.declared.window
     ahead = np.arange(call.shape[2])[None, :] - (call.start + rows)[:, None]  # key − query
+    if not audited.declared.causal and visible[ahead > 0].any():
+        return False  # a window on both sides, whose size layers count in several ways
     used = visible.any(0)  # keys masked for every row are padding, or outside the windows of all rows
     off = "the diagonal is off by one"
     late = (ahead < 0) | ((ahead == 0) & (rows == rows[0])[:, None])
@@ -417,6 +448,7 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
             "the mask is dropped, or was never created",
             late | True,
         ),
+        ("each row attends to its own key and later ones", "the mask is transposed, or inverted", ahead >= 0),
     ]
     right = ahead <= 0
     if window is not None:

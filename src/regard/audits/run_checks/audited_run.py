@@ -79,7 +79,7 @@ class AuditedCall:
         computed before; None where it is unknown.
         """
         found, config, sources = self.call.notes.get("scaled_before"), setting(self.layer, "config"), self.sources
-        if sources and sources.q and sources.k and self.call.score is None:  # else a factor may come after the sum
+        if sources and sources.q and sources.k:
             found = sources.q.factor * sources.k.factor
         if not isinstance(found, float) or not (sources and sources.q and sources.q.turned and config):
             return found
@@ -117,8 +117,9 @@ class AuditedCall:
 
     @property
     def configured(self) -> bool:
-        """Whether the layer or the model has a configuration."""
-        return any(setting(owner, "config") is not None for owner in (self.layer, self.of.module))
+        """Whether the layer or the model has a configuration of transformers."""
+        configs = (setting(owner, "config") for owner in (self.layer, self.of.module))
+        return any(setting(config, "model_type") is not None for config in configs)
 
     def finding(
         self,
@@ -304,6 +305,16 @@ def rows_to_read(call: Call) -> np.ndarray:
     count = min(Q, max(FIRST_ROWS, ELEMENTS // max(1, H * K)))
     spread = np.linspace(0, Q - 1, max(1, count)).round().astype(int) if Q else np.zeros(0, int)
     return spread if count == Q else np.unique(np.concatenate([np.arange(min(FIRST_ROWS, Q)), spread]))
+
+
+def twice(call: Call) -> bool:
+    """Whether recorded weights are a softmax of weights: exp(p) / Σ exp(p) of numbers p ≥ 0 that sum to 1."""
+    if "rules" not in str(call.notes.get("unread")):
+        return False
+    with np.errstate(all="ignore"):
+        logs = np.log(call.weights(rows_to_read(call)).astype(np.float64))
+        first = logs - logs.mean(-1, keepdims=True) + 1 / call.shape[2]
+    return bool((first >= -roundoff(call) * call.shape[2]).all())
 
 
 def over_heads(call: Call) -> bool:

@@ -17,7 +17,7 @@ from ...common.module_settings import path_pattern
 from ...common.text.units import counted
 from ..finding import Difference, Finding, NotApplicable, Passed, Result, difference, found, listed, passed
 from ..subject import ADDED, Raised, Subject
-from .audited_run import REPORTED, AuditedCall, AuditedRun, concluded, over_heads, roundoff, rows_to_read, unit
+from .audited_run import REPORTED, AuditedCall, AuditedRun, concluded, over_heads, roundoff, rows_to_read, twice, unit
 
 # Compares an argument with what the layer declares: a finding, or whether they could be compared.
 Compare = Callable[[AuditedCall], Finding | bool]
@@ -160,6 +160,13 @@ def _faults(audited: AuditedCall, rows: np.ndarray) -> Iterator[Fault]:
         "take it over the keys, softmax(-1)",
     )
     yield Fault(
+        "weights that are a softmax of weights",
+        np.full(complete.shape, float(twice(call))),
+        bound,
+        "the softmax is applied twice: its result is given to another softmax",
+        "apply it once; softmax inside of the attention function means that scores are passed to it",
+    )
+    yield Fault(
         "weight on masked keys",
         np.where(complete, np.where(allowed, 0, np.abs(given)).sum(-1), 0),
         bound,
@@ -252,10 +259,15 @@ def arrived(run: AuditedRun) -> Iterator[Result]:
     known = run.module is not None and not run.run.facts.get("left_out")
     recorded = {audited.call.name for audited in run.calls}
     kinds = {_kind(audited.call.name, audited.layer) for audited in run.calls}
+    types, ran = {kind[1] for kind in kinds}, run.sources.ran if run.sources else {*()}
     silent = [
         name
         for name, part in (run.module.named_modules() if known else ())
-        if name not in recorded and _kind(name, part) in kinds
+        if name not in recorded
+        and (
+            _kind(name, part) in kinds
+            or (type(part) in types and name not in ran and name and _owner(run, name) in ran)
+        )
     ]
     answer = not silent or found(
         "arrived",
@@ -263,8 +275,8 @@ def arrived(run: AuditedRun) -> Iterator[Result]:
         f"layers {listed(silent)}",
         f"no attention call of {counted(len(silent), 'layer')} was recorded, but calls of "
         f"{counted(len(recorded), 'other layer')} of the same type and settings were (threshold: 0)",
-        "the layers were skipped, or compute their attention in a way that cannot be recorded (a compiled graph, a "
-        "custom kernel)",
+        "the layers were skipped, or others run in their place, or they compute their attention in a way that cannot "
+        "be recorded (a compiled graph, a custom kernel)",
         "run without torch.compile; for a transformers model, set one attention implementation for all layers",
         numbers={"layers": silent},
     )
@@ -274,6 +286,14 @@ def arrived(run: AuditedRun) -> Iterator[Result]:
         f"calls of {counted(len(recorded), 'layer')} recorded; no other layer has this type and these settings",
         "the model is not available, or some of its layers were not recorded on purpose",
     )
+
+
+def _owner(run: AuditedRun, name: str) -> str:
+    """The module that calls another one: the next one around it that is more than a list or a dict."""
+    lists = ("ModuleList", "ModuleDict")
+    while (name := name.rpartition(".")[0]) and type(run.module.get_submodule(name)).__name__ in lists:
+        pass
+    return name or type(run.module).__name__
 
 
 def _kind(name: str, layer) -> tuple:

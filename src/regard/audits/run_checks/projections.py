@@ -68,7 +68,9 @@ def projections(run: AuditedRun) -> Iterator[Result]:
     """
     answers = [answer for audited in run.calls for answer in _layout(audited)]
     weights = [each for each in run.unread if each.kind == "weight"]
-    answers += [_ignored(each) for each in run.unread if each.kind == "input"]
+    answers += [_ignored(run, each) for each in run.unread if each.kind == "input"]
+    layers = [each.name.rstrip(".") for each in run.unread if each.kind == "layer"]
+    answers += [_unused(layers)] * bool(layers)
     alike: dict[tuple[str, str], list[Unread]] = {}
     for each in weights:
         alike.setdefault((path_pattern(each.name), each.part), []).append(each)
@@ -166,7 +168,30 @@ def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
     )
 
 
-def _ignored(each: Unread) -> Finding:
+def _unused(layers: list[str]) -> Finding:
+    return found(
+        "projections",
+        "fault",
+        f"layers {listed(layers)}",
+        "other numbers in all of their weights leave every output the same, bit for bit (threshold: 0)",
+        "no output depends on what these layers compute: it is not passed on, such as the memory of an encoder, or the "
+        "residual sum leaves it out",
+        "pass the result of the layer to what comes after it",
+    )
+
+
+def _ignored(run: AuditedRun, each: Unread) -> Finding:
+    first = [audited.call.allowed([0], heads=0) for audited in run.calls]
+    if first and all(allowed.sum() == 1 < allowed.size for allowed in first):
+        return found(
+            "projections",
+            "fault",
+            f"the input {each.name}",
+            "other values there leave every output the same, bit for bit, and row 0 of every call attends to one key "
+            "(threshold: 0)",
+            "no output depends on the input: a causal mask hides it from the first position, which outputs are read of",
+            "leave out the causal mask in an encoder, or read the output of the last position",
+        )
     return found(
         "projections",
         "fault",
@@ -195,6 +220,7 @@ TABLES = {
         "the position bias is not added to the scores",
         "every pair of positions gets one of the first biases: the distances are clamped, or have the wrong sign",
     ),
+    "heads": ("", "the position bias of the first head is added to the scores of all heads"),
 }
 
 

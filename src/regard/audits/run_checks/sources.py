@@ -25,7 +25,7 @@ FEWEST = 4  # rows for which equal lengths mean anything
 WIDEST = 1 << 16  # columns of such a product
 KEPT = 1 << 22  # numbers of a call's product that are kept
 TRIED = 64  # weights that are changed to see whether an output depends on them
-ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|enc|$)|embed_pos")
+ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|enc|$|\.)|embed_pos")
 KINDS = {  # of tables, by their names
     "turns": re.compile(r"inv_freq|freqs|rotary|rope|(^|[._])(cos|sin)(_|$)"),
     "slopes": re.compile(r"slope|alibi"),
@@ -75,9 +75,9 @@ class CallSources:
 
 
 class Unread(NamedTuple):
-    """What no output depends on. kind: "weight", "input", "positions", "turns" (rotary), "slopes" or "biases" · part:
-    the rows or columns of a weight or table, in words; "" for all · role: the queries, keys or values that a weight is
-    for
+    """What no output depends on. kind: "weight", "layer" (all of its weights), "input", "positions", "turns" (rotary),
+    "slopes", "biases" or "heads" (of biases) · part: the rows or columns of a weight or table, in words; "" for all ·
+    role: the queries, keys or values that a weight is for
     """
 
     kind: str
@@ -318,30 +318,37 @@ def unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
             if _same(subject, subject.run(other)):
                 yield Unread("input", name)
                 return
-    for each, weight, where in list(_without_gradient(subject, sources))[:TRIED]:
-        if _changes_nothing(subject, {weight: torch.where(where, _noisy(weight), weight.detach())}):
+    for each, zero in list(_without_gradient(subject, sources))[:TRIED]:
+        noisy = {weight: torch.where(where, _noisy(weight), weight.detach()) for weight, where in zero.items()}
+        if _changes_nothing(subject, noisy):
             yield each
     known = [call.q.turned for calls in sources.calls.values() for call in calls if call.q and call.k]
     groups: dict[tuple[str, str], list[Table]] = defaultdict(list)
     for table in _tables(subject, sources):
-        groups[table.kind, table.owner if table.kind == "positions" else ""].append(table)
+        groups[table.kind, {"positions": table.owner, "biases": table.name}.get(table.kind, "")].append(table)
     for (kind, _), tables in groups.items():
         if kind != "turns" or (known and not any(known)):  # else rotated, by these tables or by what is computed anew
-            yield from _unread_tables(subject, tables)
+            rows = max((call.shape[1] for calls in sources.calls.values() for call in calls if call.shape), default=0)
+            yield from _unread_tables(subject, tables, max(rows, subject.length))
 
 
-def _unread_tables(subject: Subject, tables: list[Table]) -> Iterator[Unread]:
-    """Tables of one kind and module, if no output depends on any of them, or only on their first rows. Of several some
-    may be for other inputs.
+def _unread_tables(subject: Subject, tables: list[Table], length: int) -> Iterator[Unread]:
+    """Tables of one kind and module, if no output depends on any of them, or only on their first rows, or on the first
+    column. Of several some may be for other inputs. length: of the longest sequence
     """
     if _changes_nothing(subject, {table.numbers: _noisy(table.numbers) for table in tables}):
         yield Unread(tables[0].kind, tables[0].name)
         return
     every = [table.numbers for table in tables]
-    later = [part for part in every if part.ndim > 1 and part.shape[_rows_axis(part)] >= subject.length]
+    later = [part for part in every if part.ndim > 1 and part.shape[_rows_axis(part)] >= length]
     changed = {part: _noisy(part, slice(FEWEST, None)) for part in later}
-    if changed and subject.length >= 2 * FEWEST and _changes_nothing(subject, changed):
+    if changed and length >= 2 * FEWEST and _changes_nothing(subject, changed):
         yield Unread(tables[0].kind, tables[0].name, f"rows from {FEWEST} on")
+    elif tables[0].kind == "biases" and 1 < every[0].shape[1] < every[0].shape[0]:
+        columns = _noisy(every[0])
+        columns[:, 0] = every[0].detach()[:, 0]
+        if _changes_nothing(subject, {every[0]: columns}):
+            yield Unread("heads", tables[0].name, "columns from 1 on")
 
 
 def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor]) -> bool:
@@ -359,10 +366,10 @@ def _same(subject: Subject, outputs: Outputs) -> bool:
     return all(torch.equal(part, outputs[name]) for name, part in subject.outputs.items() if name in outputs)
 
 
-def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unread, torch.Tensor, torch.Tensor]]:
-    """(what may be unread, the weight, where it gets no gradient) of weights of attention layers. Where no weight of a
-    layer gets one, its output is not used, or only to choose among codes; and one of several weights for the same may
-    be for other tokens.
+def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unread, dict[torch.Tensor, torch.Tensor]]]:
+    """(what may be unread, by weight where it gets no gradient) of weights of attention layers. Where no weight of a
+    layer gets one, its output is not used, or only to choose among codes, so they are judged together; and one of
+    several weights for the same may be for other tokens.
     """
     shapes = {
         _scope(subject.model, layer): call.shape
@@ -389,11 +396,14 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
             )
             gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, every_gradient)]
             read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
-            rows: list[tuple[Unread, torch.Tensor, torch.Tensor]] = []
-            for name, weight, gradient in zip(names, weights, gradients) if any(map(torch.any, gradients)) else ():
+            rows: list[tuple[Unread, dict[torch.Tensor, torch.Tensor]]] = []
+            if weights and not any(map(torch.any, gradients)):
+                yield Unread("layer", scope), dict(zip(weights, (gradient == 0 for gradient in gradients)))
+                continue
+            for name, weight, gradient in zip(names, weights, gradients):
                 found = _zeros(gradient, shape) if not gradient.any() or name in made else None
                 if found is not None and (found[0] or (_role(name), weight.shape) not in read):
-                    rows.append((Unread("weight", name, found[0], found[1] or _role(name)), weight, gradient == 0))
+                    rows.append((Unread("weight", name, found[0], found[1] or _role(name)), {weight: gradient == 0}))
             # Where neither queries nor keys have an effect, the output is that of tokens that see a single key.
             pairs = {(call.q.weight, call.k.weight) for call in every_call if call.q and call.k}
             unread = {each.name for each, *_ in rows}
