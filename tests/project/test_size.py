@@ -9,14 +9,14 @@ BUDGET = {
         "conformance": 44_900,  # a session is closed where its suite cannot begin (pytest_plugin.py)
         # what_if, effects and patches (interventions/); contributions, circuits (residual/); image tokens on the
         # picture, what a causal model expected (recording/), steps of q and k measured over all pairs (embed.py)
-        "lens": 85_630,
+        "lens": 85_650,
         "torch": 40_940,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py, replaced_sdpa.py
         "compat": 8_190,  # the functions of flash-attn and xformers; its biases over keys with gaps and in pages
         "observe": 13_980,  # of torch before; what changes calls, other threads; einsum with the values first
         "learn": 34_930,  # the place of an unknown mistake (repair.py, changes.py) instead of laws for known ones
         "parallel": 31_840,  # as common: torch is not used until its import has ended
         "laws": 32_600,  # of conformance before; the base of findings (finding.py), which audits and conformance share
-        "audits": 40_110,  # where q, k, v come from, weights never read (sources.py, projections.py); evidence
+        "audits": 42_940,  # functions by conform's laws (laws.py), several masks and their owners, keys nobody attends to
         "language": 37_610,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
         "ledger": 26_650,  # a cost with the inputs of the caller (inputs.py)
         "models": 22_670,

@@ -12,13 +12,14 @@ import numpy as np
 from ...common.module_settings import path_pattern, setting
 from ...common.text.units import counted
 from ...language.added_masks import hides
+from ...language.analysis import evaluate
 from ...language.expr import Var, walk
 from ...language.scores import alibi_slopes
 from ...language.scores import softcap as softcap_score
 from ...laws.mistakes.scores import has_softcap
 from ...lens import Call
 from ..finding import SEVERITIES, Finding
-from .audited_run import AuditedCall, built_scale, matches, over_heads, roundoff, rows_to_read, twice
+from .audited_run import AuditedCall, built_scale, matches, over_heads, roundoff, rows_to_read
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
@@ -213,6 +214,16 @@ def scale(audited: AuditedCall) -> Finding | bool:
     call = audited.call
     if call.q is None or "unread" in call.notes:
         return False
+    if call.score is not None and {node.name for node in walk(call.score) if isinstance(node, Var)} == {"score"}:
+        falls = np.diff(np.broadcast_to(evaluate(call.score, {"score": np.linspace(-4, 4, 9)}), 9)) < 0
+        if falls.any():
+            return audited.finding(
+                "scale",
+                "fault",
+                f"scores are {call.score}: they fall where q·k grows (threshold: 0)",
+                "the sign of q·k is lost or turned before the softmax, as by abs",
+                "pass scale · q·k itself to the softmax",
+            )
     before, usual = audited.scaled_before, call.q.shape[2] ** -0.5
     plain = before is None or math.isclose(before, 1, rel_tol=ROUGH)
     effective = call.scale * _factor(call) * (1 if plain else before or 1)
@@ -360,6 +371,7 @@ def _cause(call: Call, effective: float, right: float, near: float) -> str | Non
         return None
     depth = right**-2
     widths = {
+        "the input of the layer": depth if call.x is None else call.x.shape[-1],
         "the width of all heads": call.shape[0] * depth,
         "the width of all keys": call.groups * depth,
     }
@@ -401,7 +413,16 @@ def mask(audited: AuditedCall) -> Finding | bool:
                 "a boolean mask is added to the scores",
                 "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
             )
-    if not (known.causal or known.window) or 0 in (Q, K) or over_heads(call) or twice(call):
+    if unseen := _unseen(audited):
+        return audited.finding(
+            "mask",
+            "warning",
+            f"no row attends to {counted(len(unseen), 'key')}, first {unseen[0]}, though no input is padding "
+            "(threshold: 0)",
+            "a mask hides keys from every row, their own included",
+            "let every row attend to its own key, unless these keys are meant to be unused",
+        )
+    if not (known.causal or known.window) or 0 in (Q, K) or over_heads(call) or "repeated" in call.notes:
         return False
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
     apart = by_head or call.given is not None
@@ -410,6 +431,16 @@ def mask(audited: AuditedCall) -> Finding | bool:
     answers = [_compared(audited, (head,) if apart else (), rows, _visible(call, rows, head)) for head in heads]
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     return min(findings, key=lambda each: SEVERITIES.index(each.severity)) if findings else all(answers)
+
+
+def _unseen(audited: AuditedCall) -> list[int] | None:
+    """The keys of the rows' own sequence that no row of any head attends to; None where they may be padding."""
+    call, sources = audited.call, audited.of.sources
+    H, Q, K = call.shape
+    if sources is None or sources.padded or not call.aligned or Q != K or H * Q * K > CELLS or over_heads(call):
+        return None
+    seen = call.allowed() if call.given is None else call.weights() != 0
+    return np.flatnonzero(~seen.any((0, 1))).tolist()
 
 
 def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:

@@ -307,16 +307,6 @@ def rows_to_read(call: Call) -> np.ndarray:
     return spread if count == Q else np.unique(np.concatenate([np.arange(min(FIRST_ROWS, Q)), spread]))
 
 
-def twice(call: Call) -> bool:
-    """Whether recorded weights are a softmax of weights: exp(p) / Σ exp(p) of numbers p ≥ 0 that sum to 1."""
-    if "rules" not in str(call.notes.get("unread")):
-        return False
-    with np.errstate(all="ignore"):
-        logs = np.log(call.weights(rows_to_read(call)).astype(np.float64))
-        first = logs - logs.mean(-1, keepdims=True) + 1 / call.shape[2]
-    return bool((first >= -roundoff(call) * call.shape[2]).all())
-
-
 def over_heads(call: Call) -> bool:
     """Whether recorded weights sum to 1 over the heads instead of the keys."""
     if call.given is None or call.shape[0] < 2:

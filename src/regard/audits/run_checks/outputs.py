@@ -17,7 +17,7 @@ from ...common.module_settings import path_pattern
 from ...common.text.units import counted
 from ..finding import Difference, Finding, NotApplicable, Passed, Result, difference, found, listed, passed
 from ..subject import ADDED, Raised, Subject
-from .audited_run import REPORTED, AuditedCall, AuditedRun, concluded, over_heads, roundoff, rows_to_read, twice, unit
+from .audited_run import REPORTED, AuditedCall, AuditedRun, concluded, over_heads, roundoff, rows_to_read, unit
 
 # Compares an argument with what the layer declares: a finding, or whether they could be compared.
 Compare = Callable[[AuditedCall], Finding | bool]
@@ -161,7 +161,7 @@ def _faults(audited: AuditedCall, rows: np.ndarray) -> Iterator[Fault]:
     )
     yield Fault(
         "weights that are a softmax of weights",
-        np.full(complete.shape, float(twice(call))),
+        np.full(complete.shape, float("repeated" in call.notes)),
         bound,
         "the softmax is applied twice: its result is given to another softmax",
         "apply it once; softmax inside of the attention function means that scores are passed to it",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import neg
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from ...common.arrays import read_array
 from ...language.added_masks import ORDINARY, hidden_beside, hides, range_of
 from ...language.expr import Expr, Op, score
-from ...language.functions import relu, sigmoid, square
+from ...language.functions import relu, square
 from .one_entry import added
 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
@@ -40,7 +41,7 @@ PLUS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
 MINUS = {"sub", "__sub__", "sub_", "__isub__"}
 TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide"}
-POINTWISE: dict[str, Callable[[Expr], Expr]] = {"abs": abs, "relu": relu, "sigmoid": sigmoid, "square": square}
+POINTWISE: dict[str, Callable[[Expr], Expr]] = {"abs": abs, "neg": neg, "relu": relu, "square": square}
 
 # An operand that broadcasts with scores of these sizes, as (H, Q, K) numbers of the batch entry; broadcast axes have
 # stride 0.

@@ -127,7 +127,8 @@ class Recorder(LayerObserver):
             v=v.copy(),
             out=_out(seen, layout),
             x=self._layer_input(layout, q.shape[1]),
-            notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **scaled, **_declared(module)},
+            notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **scaled, **_declared(module)}
+            | ({"repeated": True} if seen.trail is not None and seen.trail.repeated else {}),
         )
         first = self.first.get((call.name, nth))  # later passes of generation have the matrices of the first
         known = self.matrices.inputs(call) if first is None else first
@@ -199,8 +200,6 @@ def _with_steps(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, n
     known: dict[str, Any] = {}
     if trail.combined is not None:
         notes["combined"] = trail.combined
-    if trail.repeated:
-        notes["repeated"] = True
     rules = read_steps(trail, layout.beside, layout.heads, start)
     if rules is None:
         notes["unread"] = "a step between product and softmax is not known"
