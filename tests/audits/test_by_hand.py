@@ -30,6 +30,7 @@ BY_HAND = {
     ),
     "q and k normed with weights": (lambda q, k, v: sdpa(weighted(q), weighted(k), v, scale=1.0), None),
     "top left": (lambda q, k, v: sdpa(q[:, :, -3:], k, v, is_causal=True), ("alignment", "fault")),
+    "no sign": (lambda q, k, v: torch.softmax((q @ k.mT / 4).abs(), -1) @ v, ("scale", "fault")),
     "booleans added": (
         lambda q, k, v: torch.softmax(q @ k.mT / 4 + torch.ones(12, 12).tril().bool(), -1) @ v,
         ("mask", "fault"),

@@ -417,7 +417,7 @@ def mask(audited: AuditedCall) -> Finding | bool:
         return audited.finding(
             "mask",
             "warning",
-            f"no row attends to {counted(len(unseen), 'key')}, first {unseen[0]}, though no input is padding "
+            f"no row attends to {counted(len(unseen), 'key')}, first {unseen[0]}, though no mask was given "
             "(threshold: 0)",
             "a mask hides keys from every row, their own included",
             "let every row attend to its own key, unless these keys are meant to be unused",
@@ -434,10 +434,17 @@ def mask(audited: AuditedCall) -> Finding | bool:
 
 
 def _unseen(audited: AuditedCall) -> list[int] | None:
-    """The keys of the rows' own sequence that no row of any head attends to; None where they may be padding."""
-    call, sources = audited.call, audited.of.sources
+    """The keys of the rows' own sequence that no row of any head attends to; None where another input may be a mask."""
+    call, subject = audited.call, audited.of.subject
     H, Q, K = call.shape
-    if sources is None or sources.padded or not call.aligned or Q != K or H * Q * K > CELLS or over_heads(call):
+    if (
+        audited.of.sources is None
+        or len(subject.inputs) + len(subject.fixed) > 1
+        or not call.aligned
+        or Q != K
+        or H * Q * K > CELLS
+        or over_heads(call)
+    ):
         return None
     seen = call.allowed() if call.given is None else call.weights() != 0
     return np.flatnonzero(~seen.any((0, 1))).tolist()
