@@ -47,7 +47,6 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "memory is the target": (("input", "memory", "decoder"), ("seq2seq",)),
     "no mask of later tokens": (("causal", "mask"), ("seq2seq",)),
     "mask as numbers": (("boolean", "mask", "added"), ("seq2seq",)),
-    "batch second": (("batch_first", "batch"), ("seq2seq",)),
     "positions by batch entry": (("position", "batch"), ("seq2seq",)),
     "one attention for both": (("never read", "projection", "place"), ("seq2seq",)),
     "mask not passed": (("valid", "padding", "lengths"), ("latents", "conformer")),
@@ -83,7 +82,6 @@ def host(name: str, fault: str | None = None) -> tuple[Any, dict[str, Any]]:
     if name == "seq2seq":
         source, target = torch.randint(1, WORDS, (1, 14)), torch.randint(1, WORDS, (1, 10))
         pads = {"source_pad": torch.zeros(1, 14, dtype=torch.bool), "target_pad": torch.zeros(1, 10, dtype=torch.bool)}
-        pads = {} if fault == "batch second" else pads  # which torch refuses
         return model, {"inputs": {"source": source, "target": target, **pads}, "causal": True}
     if name == "latents":
         return model, {"inputs": {"features": torch.randn(1, 21, 10), "valid": torch.ones(1, 21, dtype=torch.bool)}}
@@ -233,9 +231,8 @@ class Seq2seq(nn.Module):
         self.words = nn.Embedding(WORDS, WIDTH)
         angles = torch.arange(LONGEST)[:, None] * 10_000.0 ** (-torch.arange(0, WIDTH, 2) / WIDTH)
         self.register_buffer("pe", torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[None])
-        first = fault != "batch second"
-        self.encoders = nn.ModuleList(nn.MultiheadAttention(WIDTH, HEADS, batch_first=first) for _ in range(2))
-        self.decoders = nn.ModuleList(nn.MultiheadAttention(WIDTH, HEADS, batch_first=first) for _ in range(2))
+        self.encoders = nn.ModuleList(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True) for _ in range(2))
+        self.decoders = nn.ModuleList(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True) for _ in range(2))
         self.crosses = nn.ModuleList(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True) for _ in range(2))
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(6))
         self.feeds = nn.ModuleList(_feed() for _ in range(4))

@@ -246,7 +246,8 @@ def of_module(model, inputs, tokens: Sequence[str] | None, options: RecordingOpt
     axes = Axes({} if tokens is None else {"text": Axis.of([str(token) for token in tokens])}, needed=True)
     name = getattr(model, "__name__", type(model).__name__)
     # Of images, whose layers may attend within windows, the batch is known; of other arrays the first call tells it.
-    batch = next((len(each) for each in (*args, *named.values()) if getattr(each, "ndim", 0) > 3), None)
+    images = [each for each in (*args, *named.values()) if getattr(each, "ndim", 0) > 3]
+    batch = len(images[0]) if len(images) == len(args) + len(named) == 1 else None
     return record_module(
         model, lambda: model(*args, **named), name=name, text="", axes=axes, batch=batch, options=options
     )
