@@ -9,7 +9,7 @@ BUDGET = {
         "conformance": 44_900,  # a session is closed where its suite cannot begin (pytest_plugin.py)
         # what_if, effects and patches (interventions/); contributions, circuits (residual/); image tokens on the
         # picture, what a causal model expected (recording/), steps of q and k measured over all pairs (embed.py)
-        "lens": 85_650,
+        "lens": 85_670,
         "torch": 40_940,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py, replaced_sdpa.py
         "compat": 8_190,  # the functions of flash-attn and xformers; its biases over keys with gaps and in pages
         "observe": 13_980,  # of torch before; what changes calls, other threads; einsum with the values first
