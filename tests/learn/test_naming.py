@@ -1,9 +1,12 @@
 """What explains a wrong answer: a known mistake, or the place of the learner's code where one change makes it right."""
 
+import ast
+
 import numpy as np
 import pytest
 
 from regard.learn.checking import repair
+from regard.learn.checking.changes import changes
 from regard.learn.checking.grading import Grading, agree, shown
 from regard.learn.checking.naming import explained, known_mistake
 from regard.learn.checking.problem import Problem
@@ -111,3 +114,9 @@ def test_an_empty_array_shows_its_shape():
     """Brackets alone do not say which axis is empty."""
     assert shown(np.zeros((2, 0, 1))) == "an empty array of the shape (2, 0, 1)"
     assert shown(np.zeros(0)) == "[]"
+
+
+def test_no_list_is_put_into_itself():
+    """NumPy would never end to make an array of it."""
+    tree = ast.parse("def f(x):\n    out = []\n    out.append(x)\n    return np.array(out)")
+    assert not any("append(out" in ast.unparse(tree) for _ in changes(tree, ["out[0]"]))

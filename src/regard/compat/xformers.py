@@ -678,6 +678,7 @@ class BlockDiagonalGappyKeysMask(BlockDiagonalMask):
 
     k_seqinfo: GappySequenceInfo
 
+    # xformers gives this class other arguments, too.
     @classmethod
     def from_seqlens(  # type: ignore[override]
         cls, q_seqlen: Any, kv_seqstarts: Any, kv_seqlen: Any, *, device: Any = None

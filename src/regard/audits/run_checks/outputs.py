@@ -259,7 +259,7 @@ def arrived(run: AuditedRun) -> Iterator[Result]:
     known = run.module is not None and not run.run.facts.get("left_out")
     recorded = {audited.call.name for audited in run.calls}
     kinds = {_kind(audited.call.name, audited.layer) for audited in run.calls}
-    types, ran = {kind[1] for kind in kinds}, run.sources.ran if run.sources else {*()}
+    types, ran = {kind[1] for kind in kinds}, run.sources.ran if run.sources else set()
     silent = [
         name
         for name, part in (run.module.named_modules() if known else ())

@@ -19,6 +19,7 @@ FAMILIES = [
         "concatenate stack hstack vstack repeat tile repeat_interleave",
     )
 ]
+GROWING = ("append", "extend", "insert")
 STATEMENTS = ast.Assign, ast.AugAssign, ast.Expr, ast.If, ast.For
 
 Texts = Iterator[tuple[str, str]]
@@ -39,9 +40,15 @@ def changes(tree: ast.Module, parts: list[str]) -> Iterator[tuple[Any, str]]:
     for each in ast.walk(tree):
         fixed += ast.walk(getattr(each, "iter", ast.Pass()))
 
+    # A list that contains itself would never become an array.
+    methods = [each.func for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    lists = {ast.unparse(each.value) for each in methods if isinstance(each, ast.Attribute) and each.attr in GROWING}
+
     def others(node: Any) -> Texts:
         if not isinstance(node, ast.stmt) and node not in fixed:
-            yield from ((each, "something else") for each in sorted(names) + parts)
+            for text in sorted(names) + parts:
+                if lists.isdisjoint(ast.unparse(each) for each in ast.walk(ast.parse(text, mode="eval").body)):
+                    yield text, "something else"
 
     for texts in (_alike, _less, others):
         for holder, at, node in places:
