@@ -76,9 +76,13 @@ def test_of_two_mistakes_one_place_and_the_rest_are_named(found):
     assert problem.fix.endswith("; what is left is scale-inverted") or "what a right answer gives" in problem.fix
 
 
-@pytest.mark.parametrize("body", ["return np.cos(q) @ np.sin(k).T", "while True: return q * 0"])
-def test_what_no_change_makes_right_has_no_name(body, found):
-    """Nor has code with a loop that may not end once it is changed."""
+ENDLESS = "for _ in iter(int, 1):\n        if True:\n            return q * 0"
+
+
+@pytest.mark.parametrize("body", ["return np.cos(q) @ np.sin(k).T", "while True: return q * 0", ENDLESS])
+def test_what_no_change_makes_right_has_no_name(body, found, monkeypatch):
+    """Nor has code with a loop that does not end once it is changed."""
+    monkeypatch.setattr(repair, "SEARCHING", 0.5)
     problem = found("3/scores", f"import numpy as np\n\n\ndef scores(q, k):\n    {body}\n")
 
     assert (problem.mistakes, problem.description) == ((), "")
