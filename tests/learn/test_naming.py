@@ -1,6 +1,7 @@
 """What explains a wrong answer: a known mistake, or the place of the learner's code where one change makes it right."""
 
 import ast
+import gc
 
 import numpy as np
 import pytest
@@ -77,6 +78,7 @@ def test_of_two_mistakes_one_place_and_the_rest_are_named(found):
 
 
 ENDLESS = "for _ in iter(int, 1):\n        if True:\n            return q * 0"
+COLLECTING = ENDLESS.replace("if", "gc.collect(0), sum([1 for _ in range(100_000)])\n        if")
 
 
 @pytest.mark.parametrize("body", ["return np.cos(q) @ np.sin(k).T", "while True: return q * 0", ENDLESS])
@@ -86,6 +88,22 @@ def test_what_no_change_makes_right_has_no_name(body, found, monkeypatch):
     problem = found("3/scores", f"import numpy as np\n\n\ndef scores(q, k):\n    {body}\n")
 
     assert (problem.mistakes, problem.description) == ((), "")
+
+
+def test_the_search_is_interrupted_in_the_learners_code_alone(found, monkeypatch):
+    """In a callback of the garbage collector, an error would be lost, and shown to the learner."""
+
+    def callback(*_):
+        sum(1 for _ in range(100_000))
+
+    monkeypatch.setattr(repair, "SEARCHING", 0.1)
+    gc.callbacks.append(callback)
+    try:
+        problem = found("3/scores", f"import gc\n\n\ndef scores(q, k):\n    {COLLECTING}\n")
+    finally:
+        gc.callbacks.remove(callback)
+
+    assert problem.description == ""
 
 
 def test_no_change_makes_a_loop_endless(found):

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from ...sandbox.messages import one_line
@@ -20,6 +21,7 @@ from .changes import changes
 from .grading import MODULE, Function, Grading, agree, attempt, shape_of, shown
 
 SEARCHING = 1.0  # seconds of work
+CHANGED = "changed"  # the file that code with a change seems to come from
 NAME = re.compile(r"(?<![.\w])[a-z_A-Z]\w*\b(?! *=[^=])")  # but not that of an argument
 
 
@@ -30,7 +32,7 @@ def wrong_place(grading: Grading, seen: Mapping[int, Any], known: list[tuple[str
     """
     # With a change, code may take long, such as one that multiplies whole numbers with themselves.
     before = signal.signal(signal.SIGPROF, _end)
-    signal.setitimer(signal.ITIMER_PROF, 1.5 * SEARCHING, 0.1)
+    signal.setitimer(signal.ITIMER_PROF, 1.5 * SEARCHING, 0.01)
     try:
         return _search(grading, seen, known)
     except TimeoutError:
@@ -40,8 +42,10 @@ def wrong_place(grading: Grading, seen: Mapping[int, Any], known: list[tuple[str
         signal.signal(signal.SIGPROF, before)
 
 
-def _end(*_: Any) -> None:
-    raise TimeoutError("the search took too long")
+def _end(_: int, frame: FrameType | None) -> None:
+    # Elsewhere, such as in a callback of the garbage collector, Python would print the error and go on.
+    if frame and frame.f_code.co_filename == CHANGED:
+        raise TimeoutError("the search took too long")
 
 
 def _search(grading: Grading, seen: Mapping[int, Any], known: list[tuple[str, Function]]) -> tuple[str, str]:
@@ -66,7 +70,7 @@ def _search(grading: Grading, seen: Mapping[int, Any], known: list[tuple[str, Fu
         tree.body = [each for each in tree.body if not isinstance(each, (ast.Expr, ast.If, ast.For))]
         for place, says in changes(tree, parts):
             own = {**names, exercise.function: None}
-            _, error, _ = attempt(partial(executed, tree, "changed", own))
+            _, error, _ = attempt(partial(executed, tree, CHANGED, own))
             if error is None:
                 yield place, says, own[exercise.function]
             if time.process_time() > until:
