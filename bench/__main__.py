@@ -36,8 +36,10 @@ def bench(
     from bench.run import run
     from regard.cli.terminal import Console, emit_json
 
-    with Console(stderr=True).status("starting") as status:
-        results = run(listed(cases), listed(engines), quick, Console(stderr=as_json), status.update)
+    errors = Console(stderr=True)
+    with errors.status("starting") as status:
+        progress = status.update if errors.is_terminal else errors.print  # in a file, what an interrupted run measured
+        results = run(listed(cases), listed(engines), quick, Console(stderr=as_json), progress)
     if as_json:
         emit_json(results)
 

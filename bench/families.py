@@ -119,6 +119,7 @@ def measure(
                     small = _shrunk(line, models["sdpa"], shrink)
                     progress(f"{small}, {line.task}, {dtype}")
                     found.append(_timed(small, dtype, models, pace))
+                    progress(f"{small}, {line.task}, {dtype}: {found[-1].ratio:.2f} × SDPA")
     return sorted(found, key=lambda each: each.ratio)
 
 

@@ -95,7 +95,9 @@ def measure(
         small = replace(shape, Q=max(1, shape.Q // shrink), K=max(1, shape.K // shrink))
         for dtype in DTYPES:
             progress(f"{small}, {dtype}")
-            found += _timed(small, dtype, pace)
+            for each in _timed(small, dtype, pace):
+                found.append(each)
+                progress(f"{each.name}, {each.task}, {dtype}: {each.ratio:.2f} × SDPA")
     return sorted(found, key=lambda each: each.ratio)
 
 
