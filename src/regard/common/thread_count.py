@@ -157,8 +157,9 @@ def _default() -> int:
     return min(cores, _quota(), _of_openmp() if torch is None else torch.get_num_threads())
 
 
-# It reads a file of the system, which takes longer than a small call. Since 3.13 its user may set a number.
-_counted = functools.cache(getattr(os, "process_cpu_count", os.cpu_count))
+# It reads a file of the system, which takes longer than a small call. Since 3.13 its user may set a number, and
+# `os.process_cpu_count`, which has the cores of the process in it, too, would change while the process runs.
+_counted = functools.cache(os.cpu_count)
 
 
 @functools.cache  # an exception is not cached: it is raised in every call
