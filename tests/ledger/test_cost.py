@@ -4,6 +4,7 @@ what fits; inputs of the caller; and figures that others have published.
 
 import copy
 import json
+import types
 
 import pytest
 import torch
@@ -113,10 +114,11 @@ def test_a_model_stays_as_it_is():
 
 
 class Plain(torch.nn.Module):
-    """A model in plain torch: tokens, one attention, tied output."""
+    """A model in plain torch: tokens, one attention, tied output, sizes under the name `config`."""
 
-    def __init__(self):
+    def __init__(self, positions=1024):
         super().__init__()
+        self.config = types.SimpleNamespace(block_size=positions)
         self.tokens, self.mix = torch.nn.Embedding(50, 16), torch.nn.Linear(16, 48, bias=False)
         self.head = torch.nn.Linear(16, 50, bias=False)
         self.head.weight = self.tokens.weight
@@ -128,8 +130,9 @@ class Plain(torch.nn.Module):
 
 
 def test_a_plain_module():
-    """Attention by torch's function, tied weights once, and no configuration."""
+    """Attention by torch's function, tied weights once, as many tokens as its own configuration allows."""
     found = rg.cost(Plain(), tokens=10, batch=2, phase="train")
+    assert rg.cost(Plain(32)).tokens == 32
 
     assert found.parameters.counted == found.parameters.formula == 50 * 16 + 16 * 48
     assert found.attention.counted == 2 * 2 * (8 + 8) * 2 * 55
@@ -195,6 +198,8 @@ REFUSED = [
     (small("llama", num_attention_heads=0), {}, "no model can be built"),
     (small("llama", hidden_size="64"), {}, "no model can be built"),
     (small("llama", vocab_size=-5), {}, "no model can be built"),
+    (small("llama", num_hidden_layers=10**9), {}, "num_hidden_layers = 1,000,000,000"),
+    ({"model_type": "llava", "text_config": small("llama", num_hidden_layers=10**9)}, {}, "number of layers"),
     ("vit", {}, "reads no tokens"),
     # Nothing is kept for a next token; Bloom computes its attention itself: a rule would have no effect.
     ({"model_type": "bert"}, {"phase": "decode"}, "the model has no cache"),
@@ -270,8 +275,9 @@ def test_a_model_of_regard():
     from regard.models import LanguageModel
     from regard.models.config import Config
 
-    model = LanguageModel(Config(vocabulary=256, d_model=64, heads=4, kv_heads=2, layers=3, window=32))
-    found = rg.cost(model, tokens=64, phase="train")
+    sizes = {"vocabulary": 256, "d_model": 64, "heads": 4, "kv_heads": 2, "layers": 3, "window": 32}
+    model = LanguageModel(Config(**sizes, positions="learned", context=64))
+    found = rg.cost(model, phase="train")
 
     pairs = 32 * 64 - 32 * 31 // 2
     assert [layer.attention.pairs for layer in found.layers] == [4 * pairs] * 3

@@ -72,7 +72,7 @@ def attention_stats(
     q: ArrayT,
     k: ArrayT,
     *,
-    of: str | Measure | Iterable[str | Measure],
+    of: str | Measure | Iterable[str | Measure] = (),
     mask: Mask | None = None,
     score: Score | None = None,
     scale: SupportsFloat | None = None,
@@ -107,7 +107,7 @@ def attention_stats(
     Args:
         q: (…, H, Q, D) queries, as for `attention`.
         k: (…, G, K, D) keys.
-        of: one or more measures: names, or results of `mass`, `top` and `pooled`.
+        of: one or more measures, which have to be named: names, or results of `mass`, `top` and `pooled`.
         mask: which keys a row may attend to, as for `attention`.
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..common.errors import Refused, did_you_mean, first_line, page, refuse
+from ..common.errors import Reason, Refused, did_you_mean, first_line, page, refuse, refuse_all
 from ..torch.hf.load_model import near_model
 from ..torch.hf.readiness import quiet
 from ..torch.hf.tiny_models import config_class, mappings, model_class
 from .stand_ins import NAME, register, set_experts
+
+MOST_LAYERS = 10_000  # each is built: more would take hours
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +151,7 @@ def _built(name: str, config: Any, dtype: torch.dtype | None) -> Subject:
 
     config = copy.deepcopy(config)
     set_experts(config)
+    refuse_all("cost", _impossible(config))
     try:
         kind = getattr(transformers, (getattr(config, "architectures", None) or [""])[0], None) or _class(config)
         own = not kind._can_set_attn_implementation()
@@ -163,6 +168,16 @@ def _built(name: str, config: Any, dtype: torch.dtype | None) -> Subject:
     except Exception as error:  # third-party code: a configuration may be wrong in any way
         raise _unbuilt(name, error) from error
     return Subject(name, model, config, own)
+
+
+def _impossible(config: Any) -> Iterator[Reason]:
+    """A reason for every number of layers of a configuration and its parts that no model has."""
+    for field, value in vars(config).items():
+        if hasattr(value, "model_type"):
+            yield from _impossible(value)
+        elif re.search("layers?$", field) and type(value) is int and value > MOST_LAYERS:
+            given, expected = f"{field} = {value:,}", f"at most {MOST_LAYERS:,}"
+            yield Reason("a number of layers that no model has", given, expected, "correct the configuration")
 
 
 def _class(config: Any) -> Any:

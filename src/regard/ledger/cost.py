@@ -33,6 +33,8 @@ PHASES = ("prefill", "decode", "train")
 MOST = 10**9  # tokens, and sequences: more is a typing error
 CROSS = re.compile(r"cross|encoder_attn|encdec", re.I)
 USUAL = 2048  # tokens, where none are given
+# How configurations call their number of positions: those of transformers, of regard.models, and of models in plain torch.
+LONGEST = ("max_position_embeddings", "n_positions", "longest", "block_size", "max_seq_len")
 
 
 @known_keywords
@@ -287,5 +289,5 @@ def _sizes(made: Subject, tokens: int | None, batch: int) -> tuple[int, int]:
 
 def longest(made: Subject) -> int | None:
     """The most tokens that a configuration allows, if it says so."""
-    found = getattr(made.text, "max_position_embeddings", getattr(made.text, "n_positions", None))
-    return found if isinstance(found, int) and found > 0 else None
+    found = (getattr(made.text, name, None) for name in LONGEST)
+    return next((each for each in found if type(each) is int and each > 0), None)

@@ -27,7 +27,13 @@ SECOND = 16_000  # samples of sound
 def reads_tokens(model: Any) -> bool:
     """Whether a model is given tokens, whose number one can choose."""
     takes = inspect.signature(model.forward).parameters
-    return bool(set(TOKENS) & takes.keys()) or getattr(model, "config", None) is None
+    return bool(set(TOKENS) & takes.keys()) or _config(model) is None
+
+
+def _config(model: Any) -> Any:
+    """The configuration of transformers that a model has, or None: other models call their own sizes so too."""
+    found = getattr(model, "config", None)
+    return found if hasattr(found, "model_type") else None
 
 
 def unread(model: Any, given: dict[str, Any]) -> list[str]:
@@ -41,7 +47,7 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
     as many each.
     """
     takes = inspect.signature(model.forward).parameters
-    sizes = _Sizes(getattr(model, "config", None), tokens, batch)
+    sizes = _Sizes(_config(model), tokens, batch)
     required = {
         name
         for name, each in takes.items()
