@@ -36,6 +36,18 @@ def admit() -> None:
     for module in (cache, continuous_api, initialization):
         if not isinstance(module.is_flash_attention_requested, _ReadsStarts):
             module.is_flash_attention_requested = _ReadsStarts(module.is_flash_attention_requested)
+    cache.PagedAttentionCache.update = _passed_on
+
+
+_update = cache.PagedAttentionCache.update
+
+
+def _passed_on(self, key_states, value_states, layer_idx, kwargs):
+    """`update`, which layers call themselves since transformers 5.24; regard writes and reads the pages itself."""
+    if self.config._attn_implementation != NAME:
+        return _update(self, key_states, value_states, layer_idx, kwargs)
+    kwargs["cache"] = self
+    return key_states, value_states
 
 
 class _ReadsStarts:
