@@ -177,6 +177,27 @@ def batched(subject: Subject, turn: int = 0) -> dict[str, Any]:
     return made
 
 
+def missing_softmax(subject: Subject) -> Finding | Passed:
+    """Values are multiplied with q·k of two projections, which was at most scaled and masked, without a softmax.
+
+    Linear attention has a function of q and k or of their products, such as a decay, and is not reported. Cannot see
+    another function in place of the softmax, nor q and k that are no products with weights of the model.
+    """
+    if not hasattr(subject.model, "named_parameters"):
+        raise NotApplicable("functions have no weights, of which q and k are products")
+    layers = listed(dict.fromkeys(subject.sources.unweighted))
+    if not layers:
+        return Passed("missing-softmax", "no product q·k is multiplied with values without a softmax (threshold: 0)")
+    return found(
+        "missing-softmax",
+        "fault" if "softmax" in str(subject.model).lower() else "warning",
+        f"layers {layers}",
+        "q·k of two projections is multiplied with the values, scaled or masked at most (threshold: a softmax between)",
+        "the softmax is left out: the scores are used as weights",
+        "pass the scores to softmax(-1) before the product with the values; no fix is needed for linear attention",
+    )
+
+
 def recorded(subject: Subject, inputs: Mapping[str, Any]) -> Sequence[Call]:
     """The attention calls of one run; none where none can be recorded."""
     _, named = replace(subject, ordered=()).arguments(inputs)

@@ -9,7 +9,7 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,8 @@ FEWEST = 4  # rows for which equal lengths mean anything
 WIDEST = 1 << 16  # columns of such a product
 KEPT = 1 << 22  # numbers of a call's product that are kept
 TRIED = 64  # weights that are changed to see whether an output depends on them
+FACTORS = ("mul", "div", "__mul__", "__truediv__")  # of scores: numbers, or gates, decays and sums of weights
+AFFINE = re.compile(r"mul|div|add|sub|fill|where|drop|^to$|type|float|half|view|shape|contiguous|clone|permute|squeeze")
 ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|enc|$|\.)|embed_pos")
 KINDS = {  # of tables, by their names
     "turns": re.compile(r"inv_freq|freqs|rotary|rope|(^|[._])(cos|sin)(_|$)"),
@@ -105,8 +107,9 @@ ROLES = {
 class Sources(Observer):
     """Finds the sources of every attention call of a model while it runs.
 
-    calls: by the path of the layer, in order · ran: the paths of the modules that ran · padded: whether some positions
-    are padding, so that the others may be counted from elsewhere
+    calls: by the path of the layer, in order · ran: the paths of the modules that ran · unweighted: the paths of the
+    layers that multiply q·k with values without a softmax · padded: whether some positions are padding, so that the
+    others may be counted from elsewhere
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -115,6 +118,7 @@ class Sources(Observer):
         self.recent: deque[Product] = deque(maxlen=RECENT)
         self.calls: dict[str, list[CallSources]] = defaultdict(list)
         self.ran: set[str] = set()
+        self.unweighted: list[str] = []
         self.padded = False
         self.waiting: tuple[CallSources, torch.Tensor] | None = None
 
@@ -131,10 +135,34 @@ class Sources(Observer):
         weight = max(((part.numel(), name) for part, name in zip(given, named) if name), default=(0, None))[1]
         x = next((part for part, name in zip(given, named) if name is None and part.ndim > 1), None)
         if weight is None or x is None:
+            if self._lacks_softmax(out):
+                self.unweighted.append(self.layer)
             return
+        x, y = x.detach(), out.detach().clone()
+        if "conv" in getattr(function, "__name__", ""):  # its positions are the last axes
+            x, y = (part.flatten(2).transpose(1, 2) for part in (x, y))
         if self.waiting is not None and self.waiting[0].merged is None:
-            self.waiting[0].merged = merged(x.detach(), self.waiting[1])
-        self.recent.append(Product(weight, out.detach().clone()))
+            self.waiting[0].merged = merged(x, self.waiting[1])
+        self.recent.append(Product(weight, y))
+
+    def _lacks_softmax(self, out: torch.Tensor) -> bool:
+        """Whether this is the product of values with q·k, which was scaled and masked only, of projections q and k that
+        are not the same. Linear attention by design has a function of q and k, or of their products.
+        """
+        trail = self.products.trails.get(out)
+        factors = [] if trail is None else [self.products.trails.get(part) for part in trail.outside]
+        scores = next((part for part in factors if part not in (None, trail)), None)
+        if scores is None or scores.scores is not None:
+            return False
+        for step in scores.steps[1:]:
+            others = tensors_in((*step.args, *step.kwargs.values()))
+            if not AFFINE.search(step.name) or (step.name in FACTORS and any(part.numel() > 1 for part in others)):
+                return False
+        of_q, of_k = (
+            None if (rows := _of_one_entry(part)) is None else source_of(rows, self.recent)
+            for part in (scores.q, scores.k)
+        )
+        return bool(of_q and of_k and (of_q.weight, of_q.blocks) != (of_k.weight, of_k.blocks))
 
     def called(self, call: ObservedCall) -> None:
         """Finds the sources of a call."""
@@ -265,15 +293,12 @@ def replaced(numbers: dict[torch.Tensor, torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_gradients(weights: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Weights that require gradients; those that are 0, as a projection may be before training, are random, because
-    nothing would depend on what they multiply.
-    """
+    """Weights that require gradients."""
     frozen = [part for part in weights if not part.requires_grad]
-    zeros = {part: _noisy(part) for part in weights if float((part == 0).float().mean()) > 1 / 64}
     try:
         for part in frozen:
             part.requires_grad_(True)
-        with replaced(zeros), torch.enable_grad():
+        with torch.enable_grad():
             yield
     finally:
         for part in frozen:
@@ -311,16 +336,26 @@ def unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
     """The input, the weights of attention layers, and the tables of positions that no output depends on.
 
     Gradients say which weights these may be; each is then changed, and the outputs stay what they were, bit for bit.
+    Weights that are 0, as a projection may be before training, are random meanwhile: nothing would depend on what they
+    multiply.
     """
+    weights = [part for part in subject.model.parameters() if _is_float(part) and not part.is_inference()]
+    with replaced({part: _noisy(part) for part in weights if float((part == 0).float().mean()) > 1 / 64}):
+        other = replace(subject)
+        vars(other).update(shapes=subject.shapes)
+        yield from _unread(other, sources)
+
+
+def _unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
     for name in dict.fromkeys((subject.sequence, *(mask.of for mask in subject.masks))):
         if name is not None and subject.can_change(name):
             other = {**subject.inputs, name: subject.redrawn(subject.inputs[name])}
             if _same(subject, subject.run(other)):
                 yield Unread("input", name)
                 return
-    for each, zero in list(_without_gradient(subject, sources))[:TRIED]:
+    for each, layer, zero in list(_without_gradient(subject, sources))[:TRIED]:
         noisy = {weight: torch.where(where, _noisy(weight), weight.detach()) for weight, where in zero.items()}
-        if _changes_nothing(subject, noisy):
+        if _changes_nothing(subject, noisy, layer):
             yield each
     known = [call.q.turned for calls in sources.calls.values() for call in calls if call.q and call.k]
     groups: dict[tuple[str, str], list[Table]] = defaultdict(list)
@@ -351,14 +386,24 @@ def _unread_tables(subject: Subject, tables: list[Table], length: int) -> Iterat
             yield Unread("heads", tables[0].name, "columns from 1 on")
 
 
-def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor]) -> bool:
-    """Whether the outputs are bit for bit the same with other numbers in the model."""
+def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor], layer: str = "") -> bool:
+    """Whether the outputs are bit for bit the same with other numbers in the model, and those of a layer, of which
+    some rows may be read by nothing, as beside a class token.
+    """
+    rows: list[torch.Tensor] = []
+    ended = subject.model.get_submodule(layer).register_forward_hook(
+        lambda _module, _args, out: rows.extend([part for _, part in floats(out)][:1])
+    )
     try:
+        subject.run(subject.inputs)
+        before, rows[:] = [*rows], []
         with replaced(numbers):
             after = subject.run(subject.inputs)
     except Raised:  # it checks these numbers, so it reads them
         return False
-    return _same(subject, after)
+    finally:
+        ended.remove()
+    return _same(subject, after) and (not layer or all(map(torch.equal, before, rows)))
 
 
 def _same(subject: Subject, outputs: Outputs) -> bool:
@@ -366,10 +411,12 @@ def _same(subject: Subject, outputs: Outputs) -> bool:
     return all(torch.equal(part, outputs[name]) for name, part in subject.outputs.items() if name in outputs)
 
 
-def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unread, dict[torch.Tensor, torch.Tensor]]]:
-    """(what may be unread, by weight where it gets no gradient) of weights of attention layers. Where no weight of a
-    layer gets one, its output is not used, or only to choose among codes, so they are judged together; and one of
-    several weights for the same may be for other tokens.
+def _without_gradient(
+    subject: Subject, sources: Sources
+) -> Iterator[tuple[Unread, str, dict[torch.Tensor, torch.Tensor]]]:
+    """(what may be unread, its layer, by weight where it gets no gradient) of weights of attention layers. Where no
+    weight of a layer gets one, its output is not used, or only to choose among codes, so they are judged together; and
+    one of several weights for the same may be for other tokens.
     """
     shapes = {
         _scope(subject.model, layer): call.shape
@@ -382,7 +429,7 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
     parameters = ((name, part) for name, part in subject.model.named_parameters() if name not in looked_up)
     every = {name: part for name, part in parameters if _is_float(part) and not part.is_inference()}
     every_call = [call for calls in sources.calls.values() for call in calls]
-    made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each is not None}
+    made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each}
     positional, keywords = subject.arguments(subject.inputs)
     with torch.compiler.set_stance("force_eager"), raising(), seeded(0), with_gradients(list(every.values())):
         outputs = [part for _, part in floats(subject.model(*positional, **keywords)) if part.requires_grad]
@@ -390,25 +437,19 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
         total = sum((part.float() * torch.randn(part.shape, generator=noise).to(part.device)).sum() for part in outputs)
         for scope, shape in shapes.items() if isinstance(total, torch.Tensor) else ():
             names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
+            if not names:
+                continue
             weights = [every[name] for name in names]
-            every_gradient = (
-                torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True) if weights else ()
-            )
+            every_gradient = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
             gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, every_gradient)]
             read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
-            rows: list[tuple[Unread, dict[torch.Tensor, torch.Tensor]]] = []
-            if weights and not any(map(torch.any, gradients)):
-                yield Unread("layer", scope), dict(zip(weights, (gradient == 0 for gradient in gradients)))
+            if not any(map(torch.any, gradients)):
+                yield Unread("layer", scope), "", dict(zip(weights, (gradient == 0 for gradient in gradients)))
                 continue
             for name, weight, gradient in zip(names, weights, gradients):
                 found = _zeros(gradient, shape) if not gradient.any() or name in made else None
                 if found is not None and (found[0] or (_role(name), weight.shape) not in read):
-                    rows.append((Unread("weight", name, found[0], found[1] or _role(name)), {weight: gradient == 0}))
-            # Where neither queries nor keys have an effect, the output is that of tokens that see a single key.
-            pairs = {(call.q.weight, call.k.weight) for call in every_call if call.q and call.k}
-            unread = {each.name for each, *_ in rows}
-            apart = {name for pair in pairs if pair[0] != pair[1] and unread.issuperset(pair) for name in pair}
-            yield from (row for row in rows if row[0].name not in apart)
+                    yield Unread("weight", name, found[0], found[1] or _role(name)), scope[:-1], {weight: gradient == 0}
 
 
 def _role(name: str) -> str | None:
