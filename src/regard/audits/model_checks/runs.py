@@ -29,7 +29,7 @@ from ..finding import (
     positions,
 )
 from ..run_checks.audited_run import rows_to_read
-from ..subject import ADDED, ONE_TOKEN, Outputs, Subject, flags, floats, positions_first
+from ..subject import ADDED, ONE_TOKEN, Outputs, Raised, Subject, flags, floats, positions_first
 
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
@@ -185,7 +185,10 @@ def missing_softmax(subject: Subject) -> Finding | Passed:
     """
     if not hasattr(subject.model, "named_parameters"):
         raise NotApplicable("functions have no weights, of which q and k are products")
-    layers = listed(dict.fromkeys(subject.sources.unweighted))
+    try:
+        layers = listed(dict.fromkeys(subject.sources.unweighted))
+    except Raised as error:
+        raise NotApplicable(f"the products of the model cannot be followed: {error}") from None
     if not layers:
         return Passed("missing-softmax", "no product q·k is multiplied with values without a softmax (threshold: 0)")
     return found(

@@ -241,11 +241,12 @@ def scale(audited: AuditedCall) -> Finding | bool:
     elsewhere = math.isclose(call.scale, known, rel_tol=CLOSE) and not math.isclose(before or 1, known, rel_tol=ROUGH)
     if not plain and (elsewhere or math.isclose(effective, usual, rel_tol=ROUGH)):
         return True
+    root = f" = 1/√{call.q.shape[2]}" if math.isclose(known, usual, rel_tol=CLOSE) else ""
     return audited.finding(
         "scale",
         "fault",
         f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
-        f"{_root(known, call.q.shape[2])}: {effective / known:.4g} times as large (threshold: a relative difference of "
+        f"{root}: {effective / known:.4g} times as large (threshold: a relative difference of "
         f"{CLOSE:g})",
         _cause(call, effective, known, 0.05) or "the scale argument of the call is not the scale of the layer",
         f"multiply q·k by {known:.6g}, once",
@@ -361,10 +362,6 @@ def _normalized(vectors: np.ndarray) -> bool:
     return bool((np.ptp(lengths, axis=-1) <= ROUGH * lengths.max(-1, initial=0)).all())
 
 
-def _root(value: float, D: int) -> str:
-    return f" = 1/√{D}" if math.isclose(value, D**-0.5, rel_tol=CLOSE) else ""
-
-
 def _cause(call: Call, effective: float, right: float, near: float) -> str | None:
     """The usual mistake that makes this scale of the right one; none makes it 0 or negative."""
     if effective <= 0:
@@ -440,7 +437,7 @@ def _hides_later(audited: AuditedCall, seen: np.ndarray) -> Finding | bool:
     modules says that it is causal: its patches have no direction.
     """
     (image,) = audited.of.subject.inputs.values()  # the only one, see `_seen`
-    if image.ndim != 4 or _says_causal(audited.of.module):
+    if image.ndim != 4 or "causal" in repr(audited.of.module).lower():
         return False
     ahead = np.arange(seen.shape[1])[None, :] - np.arange(len(seen))[:, None]  # key − query
     reach = int(ahead[seen].max(initial=0))
@@ -457,15 +454,8 @@ def _hides_later(audited: AuditedCall, seen: np.ndarray) -> Finding | bool:
     )
 
 
-def _says_causal(model) -> bool:
-    """Whether a module is of a class that is named after causality, or has a switch of such a name that is on."""
-    kinds = {type(part).__name__ for part in model.modules()}
-    on = {name for part in model.modules() for name, value in vars(part).items() if value is True}
-    return any("causal" in name.lower() for name in kinds | on)
-
-
 def _seen(audited: AuditedCall) -> np.ndarray | None:
-    """(Q, K): whether a row attends to a key of its own sequence in any head; None where another input may be a mask."""
+    """(Q, K): whether a row attends to a key of its sequence in any head; None where another input may be a mask."""
     call, subject = audited.call, audited.of.subject
     H, Q, K = call.shape
     if (
@@ -477,7 +467,7 @@ def _seen(audited: AuditedCall) -> np.ndarray | None:
         or over_heads(call)
     ):
         return None
-    return (call.allowed() if call.given is None else call.weights() != 0).any(0)
+    return np.logical_or.reduce(call.allowed() if call.given is None else call.weights() != 0)
 
 
 def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:

@@ -158,10 +158,7 @@ class Sources(Observer):
             others = tensors_in((*step.args, *step.kwargs.values()))
             if not AFFINE.search(step.name) or (step.name in FACTORS and any(part.numel() > 1 for part in others)):
                 return False
-        of_q, of_k = (
-            None if (rows := _of_one_entry(part)) is None else source_of(rows, self.recent)
-            for part in (scores.q, scores.k)
-        )
+        of_q, of_k = (source_of(part, self.recent) for part in (scores.q, scores.k))
         return bool(of_q and of_k and (of_q.weight, of_q.blocks) != (of_k.weight, of_k.blocks))
 
     def called(self, call: ObservedCall) -> None:
@@ -172,29 +169,35 @@ class Sources(Observer):
             self.calls[call.layer].append(CallSources((), 0, None, None, None))
             self.waiting = None
             return
-        of_q, of_k, of_v = (source_of(part, self.recent) for part in (q, k, v))
+        of_q, of_k, of_v = (source_of(part, self.recent) for part in (call.q, call.k, call.v))
         sources = CallSources(tuple(q.shape), k.shape[1], of_q, of_k, of_v)
         self.calls[call.layer].append(sources)
         self.waiting = None if out is None else (sources, out)
 
 
-def source_of(part: torch.Tensor, products: Iterable[Product]) -> Source | None:
-    """The source of q, k or v (heads, n, D): the last product that explains it."""
-    n, D = part.shape[1:]
-    if n < FEWEST:
+def source_of(given: torch.Tensor, products: Iterable[Product]) -> Source | None:
+    """The source of q, k or v: the last product that explains its first entry (heads, n, D)."""
+    part = _of_one_entry(given)
+    if part is None or part.shape[1] < FEWEST:
         return None
+    n, D = part.shape[1:]
     for product in reversed([*products]):
         y = product.y.float()
         if y.numel() % (n * D) or y.device != part.device:
             continue
-        for axis in (axis for axis, size in enumerate(y.shape) if size == n):
-            blocks = y.movedim(axis, 0).reshape(n, -1, D).transpose(0, 1)
+        for blocks in _split(y, n, D):
             if (found := _blocks(product.weight, part, blocks)) is not None:
                 return found
         for piece in _pieces(y, part.numel()):
             if len(part) > 1 and (factor := _ratio(part, piece.reshape(part.shape))) is not None:
                 return Source(product.weight, SPLIT, factor=factor)
     return None
+
+
+def _split(y: torch.Tensor, n: int, D: int) -> Iterator[torch.Tensor]:
+    """The blocks (n, D) of a product, for each of its axes that has n positions."""
+    for axis in (axis for axis, size in enumerate(y.shape) if size == n):
+        yield y.movedim(axis, 0).reshape(n, -1, D).transpose(0, 1)
 
 
 def _pieces(y: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
@@ -246,8 +249,7 @@ def merged(x: torch.Tensor, out: torch.Tensor) -> str | tuple[int, ...] | None:
     if x.numel() != out.numel() or n < FEWEST or x.device != out.device:
         return None
     x = x.float()
-    for axis in (axis for axis, size in enumerate(x.shape) if size == n):
-        blocks = x.movedim(axis, 0).reshape(n, -1, E).transpose(0, 1)
+    for blocks in _split(x, n, E):
         found = _blocks("", out, blocks)
         if found is not None and not found.turned:
             return found.blocks
@@ -289,20 +291,6 @@ def replaced(numbers: dict[torch.Tensor, torch.Tensor]) -> Iterator[None]:
     finally:
         for part, own in before.items():
             part.data = own
-
-
-@contextlib.contextmanager
-def with_gradients(weights: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Weights that require gradients."""
-    frozen = [part for part in weights if not part.requires_grad]
-    try:
-        for part in frozen:
-            part.requires_grad_(True)
-        with torch.enable_grad():
-            yield
-    finally:
-        for part in frozen:
-            part.requires_grad_(False)
 
 
 def _noisy(part: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
@@ -353,9 +341,9 @@ def _unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
             if _same(subject, subject.run(other)):
                 yield Unread("input", name)
                 return
-    for each, layer, zero in list(_without_gradient(subject, sources))[:TRIED]:
+    for each, zero in list(_without_gradient(subject, sources))[:TRIED]:
         noisy = {weight: torch.where(where, _noisy(weight), weight.detach()) for weight, where in zero.items()}
-        if _changes_nothing(subject, noisy, layer):
+        if _changes_nothing(subject, noisy, calls=each.kind == "weight"):
             yield each
     known = [call.q.turned for calls in sources.calls.values() for call in calls if call.q and call.k]
     groups: dict[tuple[str, str], list[Table]] = defaultdict(list)
@@ -386,24 +374,22 @@ def _unread_tables(subject: Subject, tables: list[Table], length: int) -> Iterat
             yield Unread("heads", tables[0].name, "columns from 1 on")
 
 
-def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor], layer: str = "") -> bool:
-    """Whether the outputs are bit for bit the same with other numbers in the model, and those of a layer, of which
-    some rows may be read by nothing, as beside a class token.
+def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor], calls: bool = True) -> bool:
+    """Whether the outputs, and those of all attention calls, are bit for bit the same with other numbers in the model.
+    Of the latter some rows may be read by nothing, such as those beside a class token.
     """
-    rows: list[torch.Tensor] = []
-    ended = subject.model.get_submodule(layer).register_forward_hook(
-        lambda _module, _args, out: rows.extend([part for _, part in floats(out)][:1])
-    )
-    try:
-        subject.run(subject.inputs)
-        before, rows[:] = [*rows], []
-        with replaced(numbers):
-            after = subject.run(subject.inputs)
-    except Raised:  # it checks these numbers, so it reads them
-        return False
-    finally:
-        ended.remove()
-    return _same(subject, after) and (not layer or all(map(torch.equal, before, rows)))
+    runs = []
+    for each in (numbers, {}):
+        observer = Observer(subject.model)
+        try:
+            with replaced(each), torch.compiler.set_stance("force_eager"), observer.watching():
+                outputs = subject.run(subject.inputs)
+        except Raised:  # it checks these numbers, so it reads them
+            return False
+        if each and not _same(subject, outputs):
+            return False
+        runs.append([call.out for call in observer.seen if calls and isinstance(call.out, torch.Tensor)])
+    return all(map(torch.equal, *runs))
 
 
 def _same(subject: Subject, outputs: Outputs) -> bool:
@@ -411,12 +397,10 @@ def _same(subject: Subject, outputs: Outputs) -> bool:
     return all(torch.equal(part, outputs[name]) for name, part in subject.outputs.items() if name in outputs)
 
 
-def _without_gradient(
-    subject: Subject, sources: Sources
-) -> Iterator[tuple[Unread, str, dict[torch.Tensor, torch.Tensor]]]:
-    """(what may be unread, its layer, by weight where it gets no gradient) of weights of attention layers. Where no
-    weight of a layer gets one, its output is not used, or only to choose among codes, so they are judged together; and
-    one of several weights for the same may be for other tokens.
+def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unread, dict[torch.Tensor, torch.Tensor]]]:
+    """(what may be unread, by weight where it gets no gradient) of weights of attention layers. Where no weight of a
+    layer gets one, its output is not used, or only to choose among codes, so they are judged together; and one of
+    several weights for the same may be for other tokens.
     """
     shapes = {
         _scope(subject.model, layer): call.shape
@@ -428,28 +412,30 @@ def _without_gradient(
     looked_up = {f"{name}.weight" for name in tables}  # by some tokens or positions only, or in another setting
     parameters = ((name, part) for name, part in subject.model.named_parameters() if name not in looked_up)
     every = {name: part for name, part in parameters if _is_float(part) and not part.is_inference()}
-    every_call = [call for calls in sources.calls.values() for call in calls]
-    made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each}
+    made = {
+        each.weight for calls in sources.calls.values() for call in calls for each in (call.q, call.k, call.v) if each
+    }
     positional, keywords = subject.arguments(subject.inputs)
-    with torch.compiler.set_stance("force_eager"), raising(), seeded(0), with_gradients(list(every.values())):
-        outputs = [part for _, part in floats(subject.model(*positional, **keywords)) if part.requires_grad]
+    with torch.compiler.set_stance("force_eager"), raising(), seeded(0), torch.enable_grad():
+        copies = {name: part.detach().requires_grad_() for name, part in every.items()}
+        result = torch.func.functional_call(subject.model, copies, positional, keywords)
+        outputs = [part for _, part in floats(result) if part.requires_grad]
         noise = torch.Generator().manual_seed(0)
         total = sum((part.float() * torch.randn(part.shape, generator=noise).to(part.device)).sum() for part in outputs)
         for scope, shape in shapes.items() if isinstance(total, torch.Tensor) else ():
             names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
             if not names:
                 continue
-            weights = [every[name] for name in names]
-            every_gradient = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True)
-            gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, every_gradient)]
+            weights, judged = [every[name] for name in names], [copies[name] for name in names]
+            gradients = torch.autograd.grad(total, judged, retain_graph=True, allow_unused=True, materialize_grads=True)
             read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
             if not any(map(torch.any, gradients)):
-                yield Unread("layer", scope), "", dict(zip(weights, (gradient == 0 for gradient in gradients)))
+                yield Unread("layer", scope), dict(zip(weights, (gradient == 0 for gradient in gradients)))
                 continue
             for name, weight, gradient in zip(names, weights, gradients):
                 found = _zeros(gradient, shape) if not gradient.any() or name in made else None
                 if found is not None and (found[0] or (_role(name), weight.shape) not in read):
-                    yield Unread("weight", name, found[0], found[1] or _role(name)), scope[:-1], {weight: gradient == 0}
+                    yield Unread("weight", name, found[0], found[1] or _role(name)), {weight: gradient == 0}
 
 
 def _role(name: str) -> str | None:
@@ -474,7 +460,7 @@ def _is_judged(name: str, part: torch.Tensor) -> bool:
 
 def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | None] | None:
     """(the rows or columns without gradient in words, or "" for all; what they are for); None if there are fewer than a
-    head in a row, or if the weight is not that of queries, keys and values together.
+    head in a row, or if the weight is that of one head.
 
     shape: (heads, rows, depth) of the queries
     """
@@ -485,7 +471,7 @@ def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | N
         at = (gradient.movedim(axis, 0).flatten(1) == 0).all(1).nonzero().flatten().tolist()
         starts, ends = ([place for place in at if place + step not in at] for step in (-1, 1))
         size = gradient.shape[axis]
-        if size >= (heads + 2) * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
+        if size >= max(2, heads) * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
             if not starts[0] and size > ends[0] + 1 > heads * depth:  # queries and keys: as there
                 return None
             role = "values" if ends[0] + 1 == size else "keys" if starts[0] >= heads * depth else None
