@@ -378,18 +378,21 @@ def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor]
     """Whether the outputs, and those of all attention calls, are bit for bit the same with other numbers in the model.
     Of the latter some rows may be read by nothing, such as those beside a class token.
     """
-    runs = []
-    for each in (numbers, {}):
-        observer = Observer(subject.model)
-        try:
-            with replaced(each), torch.compiler.set_stance("force_eager"), observer.watching():
-                outputs = subject.run(subject.inputs)
-        except Raised:  # it checks these numbers, so it reads them
-            return False
-        if each and not _same(subject, outputs):
-            return False
-        runs.append([call.out for call in observer.seen if calls and isinstance(call.out, torch.Tensor)])
-    return all(map(torch.equal, *runs))
+    try:
+        with replaced(numbers):
+            same = _same(subject, subject.run(subject.inputs))
+            after = _call_outputs(subject) if same and calls else []
+    except Raised:  # it checks these numbers, so it reads them
+        return False
+    return same and all(map(torch.equal, after, _call_outputs(subject) if after else []))
+
+
+def _call_outputs(subject: Subject) -> list[torch.Tensor]:
+    """The outputs of all attention calls."""
+    observer = Observer(subject.model)
+    with torch.compiler.set_stance("force_eager"), observer.watching():
+        subject.run(subject.inputs)
+    return [call.out for call in observer.seen if isinstance(call.out, torch.Tensor)]
 
 
 def _same(subject: Subject, outputs: Outputs) -> bool:
