@@ -268,11 +268,12 @@ def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Resu
         run = replace(run, calls=tuple(_with_causal(subject, call) for call in run.calls))
     audited = AuditedRun(run, subject)
     if audited.module is not None:
-        from .run_checks.sources import unread
+        from .run_checks.sources import read_sources, unread
 
         with suppress(Raised):  # it cannot run so
-            audited.unread = [*unread(subject, subject.sources)]
-            audited.sources = subject.sources
+            sources = read_sources(subject)
+            audited.unread = [*unread(subject, sources)]
+            audited.sources = sources
     yield from _run_results(audited, checks)
 
 

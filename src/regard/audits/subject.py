@@ -146,13 +146,6 @@ class Subject:
 
         return measure(lambda: self.run(self.inputs), self.outputs, runs)
 
-    @functools.cached_property
-    def sources(self) -> Any:
-        """Where q, k and v of each call come from."""
-        from .run_checks.sources import read_sources  # imports torch
-
-        return read_sources(self)
-
     def arguments(self, inputs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """(positional arguments, keyword arguments) of the model, copied because it may write into them; what is one
         tensor stays one.

@@ -181,12 +181,14 @@ def missing_softmax(subject: Subject) -> Finding | Passed:
     """Values are multiplied with q·k of two projections, which was at most scaled and masked, without a softmax.
 
     Linear attention has a function of q and k or of their products, such as a decay, and is not reported. Cannot see
-    another function in place of the softmax, nor q and k that are no products with weights of the model.
+    another function in place of the softmax, nor q and k that are not products with weights of the model.
     """
+    from ..run_checks.sources import read_sources  # loads torch
+
     if not hasattr(subject.model, "named_parameters"):
         raise NotApplicable("functions have no weights, of which q and k are products")
     try:
-        layers = listed(dict.fromkeys(subject.sources.unweighted))
+        layers = listed(dict.fromkeys(read_sources(subject).unweighted))
     except Raised as error:
         raise NotApplicable(f"the products of the model cannot be followed: {error}") from None
     if not layers:

@@ -310,13 +310,16 @@ def _rows_axis(part: torch.Tensor) -> int:
 
 
 def read_sources(subject: Subject) -> Sources:
-    """The sources of all calls in one forward pass."""
+    """The sources of all calls in one forward pass, which is run once for each subject."""
+    if (known := vars(subject).get("sources")) is not None:
+        return known
     sources = Sources(subject.model)
     with torch.compiler.set_stance("force_eager"), sources.watching():
         subject.call(subject.inputs)
     sources.recent.clear()
     sources.waiting = None
     sources.padded = subject.without_padding.length < subject.length
+    vars(subject).update(sources=sources)
     return sources
 
 
