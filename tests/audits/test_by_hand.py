@@ -49,8 +49,7 @@ def test_modules_written_by_hand(name):
     assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
 
 
-# Attention without a softmax may be intended.
-@pytest.mark.parametrize("fault", sorted(styles.FAULTS.keys() - {"no softmax"}))
+@pytest.mark.parametrize("fault", sorted(styles.FAULTS))
 def test_faults_of_whole_models(fault):
     """The first finding of an audit names the fault, in one of the styles that can have it."""
     every = [style for style in styles.HOSTS if styles.fits(fault, style)]

@@ -12,7 +12,15 @@ from ..common.errors import Reason, Refused, did_you_mean, refuse
 from .finding import Finding, Result
 from .model_checks.cache import cache, position_offset
 from .model_checks.laws import laws
-from .model_checks.runs import batch_dependence, determinism, finite, future_leak, padding_leak, training
+from .model_checks.runs import (
+    batch_dependence,
+    determinism,
+    finite,
+    future_leak,
+    missing_softmax,
+    padding_leak,
+    training,
+)
 from .run_checks import arguments
 from .run_checks.audited_run import AuditedCall, AuditedRun, concluded
 from .run_checks.numbers import PATTERNS, empty_rows, notes, numbers, overflow
@@ -72,6 +80,7 @@ CHECKS: list[ModelCheck | RunCheck] = [
     ModelCheck("padding-leak", padding_leak),
     ModelCheck("batch-dependence", batch_dependence),
     ModelCheck("implementation-difference", implementation_difference),
+    ModelCheck("missing-softmax", missing_softmax),
     ModelCheck("cache", cache, after=(*SOUND, "future-leak")),
     ModelCheck("position-offset", position_offset, after=(*SOUND, "future-leak", "cache")),
     rule_check(arguments.scale),

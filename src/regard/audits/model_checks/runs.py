@@ -29,7 +29,7 @@ from ..finding import (
     positions,
 )
 from ..run_checks.audited_run import rows_to_read
-from ..subject import ADDED, ONE_TOKEN, Outputs, Subject, flags, floats, positions_first
+from ..subject import ADDED, ONE_TOKEN, Outputs, Raised, Subject, flags, floats, positions_first
 
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
@@ -175,6 +175,32 @@ def batched(subject: Subject, turn: int = 0) -> dict[str, Any]:
             other[:, subject.within] = subject.padding_values[name]
         made[name] = torch.cat([others[0], part, others[1]])
     return made
+
+
+def missing_softmax(subject: Subject) -> Finding | Passed:
+    """Values are multiplied with q·k of two projections, which was at most scaled and masked, without a softmax.
+
+    Linear attention has a function of q and k or of their products, such as a decay, and is not reported. Cannot see
+    another function in place of the softmax, nor q and k that are not products with weights of the model.
+    """
+    from ..run_checks.sources import read_sources  # loads torch
+
+    if not hasattr(subject.model, "named_parameters"):
+        raise NotApplicable("functions have no weights, of which q and k are products")
+    try:
+        layers = listed(dict.fromkeys(read_sources(subject).unweighted))
+    except Raised as error:
+        raise NotApplicable(f"the products of the model cannot be followed: {error}") from None
+    if not layers:
+        return Passed("missing-softmax", "no product q·k is multiplied with values without a softmax (threshold: 0)")
+    return found(
+        "missing-softmax",
+        "fault" if "softmax" in str(subject.model).lower() else "warning",
+        f"layers {layers}",
+        "q·k of two projections is multiplied with the values, scaled or masked at most (threshold: a softmax between)",
+        "the softmax is left out: the scores are used as weights",
+        "pass the scores to softmax(-1) before the product with the values; no fix is needed for linear attention",
+    )
 
 
 def recorded(subject: Subject, inputs: Mapping[str, Any]) -> Sequence[Call]:

@@ -241,11 +241,12 @@ def scale(audited: AuditedCall) -> Finding | bool:
     elsewhere = math.isclose(call.scale, known, rel_tol=CLOSE) and not math.isclose(before or 1, known, rel_tol=ROUGH)
     if not plain and (elsewhere or math.isclose(effective, usual, rel_tol=ROUGH)):
         return True
+    root = f" = 1/√{call.q.shape[2]}" if math.isclose(known, usual, rel_tol=CLOSE) else ""
     return audited.finding(
         "scale",
         "fault",
         f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
-        f"{_root(known, call.q.shape[2])}: {effective / known:.4g} times as large (threshold: a relative difference of "
+        f"{root}: {effective / known:.4g} times as large (threshold: a relative difference of "
         f"{CLOSE:g})",
         _cause(call, effective, known, 0.05) or "the scale argument of the call is not the scale of the layer",
         f"multiply q·k by {known:.6g}, once",
@@ -361,10 +362,6 @@ def _normalized(vectors: np.ndarray) -> bool:
     return bool((np.ptp(lengths, axis=-1) <= ROUGH * lengths.max(-1, initial=0)).all())
 
 
-def _root(value: float, D: int) -> str:
-    return f" = 1/√{D}" if math.isclose(value, D**-0.5, rel_tol=CLOSE) else ""
-
-
 def _cause(call: Call, effective: float, right: float, near: float) -> str | None:
     """The usual mistake that makes this scale of the right one; none makes it 0 or negative."""
     if effective <= 0:
@@ -398,8 +395,9 @@ def mask(audited: AuditedCall) -> Finding | bool:
     """Which keys the heads attend to, head by head, against the causality and the window that the layer declares.
 
     Numbers added to scores count as a mask if they leave a key no weight (−10⁴ and less, down to −10³⁰). Cannot see a
-    window that the text does not exceed, nor a mask of a layer of which nothing says that it is causal; other masks
-    than known mistakes are a note, because prefixes, images and packed documents may have them.
+    window that the text does not exceed, nor a mask of a layer of which nothing says that it is causal, except in a
+    model of images, where hidden later patches are a warning; other masks than known mistakes are a note, because
+    prefixes, images and packed documents may have them.
     """
     call, known = audited.call, audited.declared
     _, Q, K = call.shape
@@ -413,7 +411,8 @@ def mask(audited: AuditedCall) -> Finding | bool:
                 "a boolean mask is added to the scores",
                 "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
             )
-    if unseen := _unseen(audited):
+    seen = _seen(audited)
+    if seen is not None and len(unseen := np.flatnonzero(~seen.any(0))):
         return audited.finding(
             "mask",
             "warning",
@@ -423,7 +422,7 @@ def mask(audited: AuditedCall) -> Finding | bool:
             "let every row attend to its own key, unless these keys are meant to be unused",
         )
     if not (known.causal or known.window) or 0 in (Q, K) or over_heads(call) or "repeated" in call.notes:
-        return False
+        return seen is not None and _hides_later(audited, seen)
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
     apart = by_head or call.given is not None
     heads = range(call.shape[0] if apart else 1)
@@ -433,8 +432,30 @@ def mask(audited: AuditedCall) -> Finding | bool:
     return min(findings, key=lambda each: SEVERITIES.index(each.severity)) if findings else all(answers)
 
 
-def _unseen(audited: AuditedCall) -> list[int] | None:
-    """The keys of the rows' own sequence that no row of any head attends to; None where another input may be a mask."""
+def _hides_later(audited: AuditedCall, seen: np.ndarray) -> Finding | bool:
+    """A causal mask, or one that shows some later keys and all earlier ones, in a model of images, none of whose
+    modules says that it is causal: its patches have no direction.
+    """
+    (image,) = audited.of.subject.inputs.values()  # the only one, see `_seen`
+    if image.ndim != 4 or "causal" in repr(audited.of.module).lower():
+        return False
+    ahead = np.arange(seen.shape[1])[None, :] - np.arange(len(seen))[:, None]  # key − query
+    reach = int(ahead[seen].max(initial=0))
+    if reach >= len(seen) - 1 or not (seen == (ahead <= reach)).all():
+        return True
+    return audited.finding(
+        "mask",
+        "warning",
+        f"each row attends to all earlier keys, but to later ones only up to {reach} ahead (threshold: in a model of "
+        "images, whose modules do not say that they are causal, rows attend to later keys as to earlier ones)",
+        "a causal mask in an encoder, or a window that is open on one side",
+        "leave out the mask, or let windows reach equally far on both sides; no fix is needed if images are generated "
+        "patch by patch",
+    )
+
+
+def _seen(audited: AuditedCall) -> np.ndarray | None:
+    """(Q, K): whether a row attends to a key of its sequence in any head; None where another input may be a mask."""
     call, subject = audited.call, audited.of.subject
     H, Q, K = call.shape
     if (
@@ -446,8 +467,7 @@ def _unseen(audited: AuditedCall) -> list[int] | None:
         or over_heads(call)
     ):
         return None
-    seen = call.allowed() if call.given is None else call.weights() != 0
-    return np.flatnonzero(~seen.any((0, 1))).tolist()
+    return np.logical_or.reduce(call.allowed() if call.given is None else call.weights() != 0)
 
 
 def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:

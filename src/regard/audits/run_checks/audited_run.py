@@ -99,11 +99,11 @@ class AuditedCall:
         known = layer_settings(layer)
         causal = notes.get("causal")
         sinks = notes.get("sinks") if known.sinks is None else read_array(known.sinks.detach().float().cpu(), "sinks")
-        return LayerSettings(
+        return replace(
+            known,
             scale=_positive(float, notes.get("scale") if layer is None else known.scale),
             softcap=_positive(float, notes.get("softcap"), known.softcap),
             window=_positive(int, notes.get("window"), known.window, known.configured_window),
-            configured_window=known.configured_window,
             causal=causal if isinstance(causal, bool) else known.causal,
             groups=_positive(int, notes.get("groups"), known.groups),
             sinks=True if known.sinks is None and _has_sinks(layer) else sinks,
@@ -233,45 +233,31 @@ class ObservedCall(Observed):
         """How far the output is from that of the law with these arguments."""
         step = max(1, CHUNK // max(1, len(part.rows) * self.call.shape[2]))
         parts = [part._replace(heads=part.heads[first : first + step]) for first in range(0, len(part.heads), step)]
-        pieces = [difference(self.call, each, expected(self.call, arguments, each)) for each in parts]
+        pieces = [difference(self.call, arguments, each) for each in parts]
         return Difference(*(np.concatenate(each) for each in zip(*pieces)))
 
 
-class Expected(NamedTuple):
-    """out (H, R, E): the expected output · noise (H, R, E): the rounding error that the same computation in the dtype
-    of the call may have · comparable (H, R): rows that are finite and not fully masked
+def difference(call: Call, arguments: Arguments, part: Part) -> Difference:
+    """How far the output of a call is from the one that follows from q, k, v, or from the weights that were recorded
+    instead of q and k. The rounding error is that which the same computation in the dtype of the call may have.
     """
-
-    out: np.ndarray
-    noise: np.ndarray
-    comparable: np.ndarray
-
-
-def expected(call: Call, arguments: Arguments, part: Part) -> Expected:
-    """The output that follows from q, k, v, or from the weights that were recorded instead of q and k."""
     H, Q, K = call.shape
     if call.given is None:
         q, k = call.q, call.k
     else:
         weights, q, k = call.weights(part.rows, None, part.heads), np.zeros((H, Q, 1)), np.zeros((H, K, 1))
         arguments = replace(arguments, to_weights=lambda scores, allowed, sinks: weights[None])
-    assert q is not None and k is not None and call.v is not None
+    assert q is not None and k is not None and call.v is not None and call.out is not None
     arrays = q[None], k[None], call.v[None]
     outcome = forward(arguments, *arrays, part)
     (noise,), _ = first_order(arguments, outcome, *arrays, units=_units(call), part=part)
     (out,), (weights,), (allowed,) = outcome.out, outcome.weights, outcome.allowed
-    attends = allowed.any(-1) | (arguments.sinks is not None)
-    return Expected(out, noise, attends & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
-
-
-def difference(call: Call, part: Part, wanted: Expected) -> Difference:
-    """How far the output of a call is from the expected one."""
-    assert call.out is not None
     actual = np.asarray(call.out[part.heads][:, part.rows], np.float64)
     with np.errstate(all="ignore"):
-        error = np.abs(actual - wanted.out)
-        ratio = (error / wanted.noise).max(-1)
-    comparable = wanted.comparable & np.isfinite(actual).all(-1)
+        error = np.abs(actual - out)
+        ratio = (error / noise).max(-1)
+    finite = np.isfinite(out + actual).all(-1) & np.isfinite(weights).all(-1)
+    comparable = finite & (allowed.any(-1) | (arguments.sinks is not None))
     return Difference(np.where(comparable, ratio, np.nan), np.where(comparable, error.max(-1), np.nan))
 
 

@@ -5,8 +5,8 @@ trained, have such heads too, so those findings are notes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -282,14 +282,11 @@ def _saturated(_: AuditedRun, call: Call) -> HeadPattern | None:
         wide = np.asarray(call.rows["high"], np.float64) - call.rows["low"] > LARGE
     share = (rows & wide & (np.asarray(call.rows["maximum"]) > SURE)).sum(1) / np.maximum(rows.sum(1), 1)
     heads = [head for head in np.flatnonzero(share > MOST).tolist() if not _by_position(call, head)]
-    missing = call.q is not None and call.q.shape[2] > 1 and math.isclose(call.scale, 1, rel_tol=1e-3)
     return HeadPattern(
         heads,
         f"in at least {share[heads].min(initial=1):.0%} of the rows (threshold: {MOST:.0%}) one key has a weight above "
         f"{SURE}, and scores differ by more than {LARGE:g} nats",
-        "large scores: the scale of q·k is 1, so 1/√D may be missing, or q and k have large norms"
-        if missing
-        else f"q and k have large norms; the scale of q·k is {call.scale:.4g}",
+        f"large scores: q and k have large norms, or the scale of q·k, {call.scale:.4g}, is wrong (check scale)",
         "check the scale; normalize q and k or use a softcap; no fix is needed if the head is trained to select single "
         "keys",
     )
@@ -385,12 +382,8 @@ def _duplicate(_: AuditedRun, call: Call) -> HeadPattern | None:
     )
     limit = max(SAME, 64 * roundoff(call))
     candidates = np.flatnonzero(distinctive).tolist()
-    pairs = [
-        (a, b)
-        for a in candidates
-        for b in candidates
-        if a < b and np.abs(weights[a] - weights[b]).sum(-1).max() / 2 < limit
-    ]
+    every = combinations(candidates, 2)
+    pairs = [(a, b) for a, b in every if np.abs(weights[a] - weights[b]).sum(-1).max() / 2 < limit]
     shown = listed([f"{a} and {b}" for a, b in pairs])
     return HeadPattern(
         sorted({head for pair in pairs for head in pair}),

@@ -145,9 +145,11 @@ def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
         cause, fix = "the output projection is skipped", "return its product with the merged heads"
     else:
         cause = (
-            f"the projection of the {role} is never read: other products are used as {role}, such as those of the keys"
+            f"the projection of the {role}, or that of one of its heads, is never read: other products are used as "
+            f"{role}, such as those of the keys, or zeros"
         )
-        cause, fix = cause if role else "this projection is never read", "use what it computes, or remove it"
+        cause = cause if role else "this projection, or that of some of its heads, is never read"
+        fix = "use what it computes, or remove it"
     shown = script(
         run.subject,
         next(iter(run.subject.outputs)),
@@ -182,24 +184,24 @@ def _unused(layers: list[str]) -> Finding:
 
 def _ignored(run: AuditedRun, each: Unread) -> Finding:
     first = [audited.call.allowed([0], heads=0) for audited in run.calls]
-    if first and all(allowed.sum() == 1 < allowed.size for allowed in first):
-        return found(
-            "projections",
-            "fault",
-            f"the input {each.name}",
-            "other values there leave every output the same, bit for bit, and row 0 of every call attends to one key "
-            "(threshold: 0)",
-            "no output depends on the input: a causal mask hides it from the first position, which outputs are read of",
-            "leave out the causal mask in an encoder, or read the output of the last position",
-        )
+    causal = bool(first) and all(allowed.sum() == 1 < allowed.size for allowed in first)
+    cause, fix = (
+        "attention runs over another axis than the positions, such as the batch, or takes its keys from another input, "
+        "such as those of the decoder",
+        "check the order of the axes of q, k and v, (batch, heads, positions, depth), and what they are made of",
+    )
+    if causal:
+        cause = "a causal mask hides it from the first position, which outputs are read of"
+        fix = "leave out the causal mask in an encoder, or read the output of the last position"
     return found(
         "projections",
         "fault",
         f"the input {each.name}",
-        "other values there leave every output the same, bit for bit (threshold: 0)",
-        "no output depends on the input: attention runs over another axis than the positions, such as the batch, or "
-        "takes its keys from another input, such as those of the decoder",
-        "check the order of the axes of q, k and v, (batch, heads, positions, depth), and what they are made of",
+        "other values there leave every output the same, bit for bit"
+        + ", and row 0 of every call attends to one key" * causal
+        + " (threshold: 0)",
+        f"no output depends on the input: {cause}",
+        fix,
     )
 
 

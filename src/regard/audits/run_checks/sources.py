@@ -9,7 +9,7 @@ import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +25,8 @@ FEWEST = 4  # rows for which equal lengths mean anything
 WIDEST = 1 << 16  # columns of such a product
 KEPT = 1 << 22  # numbers of a call's product that are kept
 TRIED = 64  # weights that are changed to see whether an output depends on them
+FACTORS = ("mul", "div", "__mul__", "__truediv__")  # of scores: numbers, or gates, decays and sums of weights
+AFFINE = re.compile(r"mul|div|add|sub|fill|where|drop|^to$|type|float|half|view|shape|contiguous|clone|permute|squeeze")
 ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|enc|$|\.)|embed_pos")
 KINDS = {  # of tables, by their names
     "turns": re.compile(r"inv_freq|freqs|rotary|rope|(^|[._])(cos|sin)(_|$)"),
@@ -105,8 +107,9 @@ ROLES = {
 class Sources(Observer):
     """Finds the sources of every attention call of a model while it runs.
 
-    calls: by the path of the layer, in order · ran: the paths of the modules that ran · padded: whether some positions
-    are padding, so that the others may be counted from elsewhere
+    calls: by the path of the layer, in order · ran: the paths of the modules that ran · unweighted: the paths of the
+    layers that multiply q·k with values without a softmax · padded: whether some positions are padding, so that the
+    others may be counted from elsewhere
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -115,6 +118,7 @@ class Sources(Observer):
         self.recent: deque[Product] = deque(maxlen=RECENT)
         self.calls: dict[str, list[CallSources]] = defaultdict(list)
         self.ran: set[str] = set()
+        self.unweighted: list[str] = []
         self.padded = False
         self.waiting: tuple[CallSources, torch.Tensor] | None = None
 
@@ -131,10 +135,31 @@ class Sources(Observer):
         weight = max(((part.numel(), name) for part, name in zip(given, named) if name), default=(0, None))[1]
         x = next((part for part, name in zip(given, named) if name is None and part.ndim > 1), None)
         if weight is None or x is None:
+            if self._lacks_softmax(out):
+                self.unweighted.append(self.layer)
             return
+        x, y = x.detach(), out.detach().clone()
+        if "conv" in getattr(function, "__name__", ""):  # its positions are the last axes
+            x, y = (part.flatten(2).transpose(1, 2) for part in (x, y))
         if self.waiting is not None and self.waiting[0].merged is None:
-            self.waiting[0].merged = merged(x.detach(), self.waiting[1])
-        self.recent.append(Product(weight, out.detach().clone()))
+            self.waiting[0].merged = merged(x, self.waiting[1])
+        self.recent.append(Product(weight, y))
+
+    def _lacks_softmax(self, out: torch.Tensor) -> bool:
+        """Whether this is the product of values with q·k, which was scaled and masked only, of projections q and k that
+        are not the same. Linear attention by design has a function of q and k, or of their products.
+        """
+        trail = self.products.trails.get(out)
+        factors = [] if trail is None else [self.products.trails.get(part) for part in trail.outside]
+        scores = next((part for part in factors if part not in (None, trail)), None)
+        if scores is None or scores.scores is not None:
+            return False
+        for step in scores.steps[1:]:
+            others = tensors_in((*step.args, *step.kwargs.values()))
+            if not AFFINE.search(step.name) or (step.name in FACTORS and any(part.numel() > 1 for part in others)):
+                return False
+        of_q, of_k = (source_of(part, self.recent) for part in (scores.q, scores.k))
+        return bool(of_q and of_k and (of_q.weight, of_q.blocks) != (of_k.weight, of_k.blocks))
 
     def called(self, call: ObservedCall) -> None:
         """Finds the sources of a call."""
@@ -144,29 +169,35 @@ class Sources(Observer):
             self.calls[call.layer].append(CallSources((), 0, None, None, None))
             self.waiting = None
             return
-        of_q, of_k, of_v = (source_of(part, self.recent) for part in (q, k, v))
+        of_q, of_k, of_v = (source_of(part, self.recent) for part in (call.q, call.k, call.v))
         sources = CallSources(tuple(q.shape), k.shape[1], of_q, of_k, of_v)
         self.calls[call.layer].append(sources)
         self.waiting = None if out is None else (sources, out)
 
 
-def source_of(part: torch.Tensor, products: Iterable[Product]) -> Source | None:
-    """The source of q, k or v (heads, n, D): the last product that explains it."""
-    n, D = part.shape[1:]
-    if n < FEWEST:
+def source_of(given: torch.Tensor, products: Iterable[Product]) -> Source | None:
+    """The source of q, k or v: the last product that explains its first entry (heads, n, D)."""
+    part = _of_one_entry(given)
+    if part is None or part.shape[1] < FEWEST:
         return None
+    n, D = part.shape[1:]
     for product in reversed([*products]):
         y = product.y.float()
         if y.numel() % (n * D) or y.device != part.device:
             continue
-        for axis in (axis for axis, size in enumerate(y.shape) if size == n):
-            blocks = y.movedim(axis, 0).reshape(n, -1, D).transpose(0, 1)
+        for blocks in _split(y, n, D):
             if (found := _blocks(product.weight, part, blocks)) is not None:
                 return found
         for piece in _pieces(y, part.numel()):
             if len(part) > 1 and (factor := _ratio(part, piece.reshape(part.shape))) is not None:
                 return Source(product.weight, SPLIT, factor=factor)
     return None
+
+
+def _split(y: torch.Tensor, n: int, D: int) -> Iterator[torch.Tensor]:
+    """The blocks (n, D) of a product, for each of its axes that has n positions."""
+    for axis in (axis for axis, size in enumerate(y.shape) if size == n):
+        yield y.movedim(axis, 0).reshape(n, -1, D).transpose(0, 1)
 
 
 def _pieces(y: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
@@ -218,8 +249,7 @@ def merged(x: torch.Tensor, out: torch.Tensor) -> str | tuple[int, ...] | None:
     if x.numel() != out.numel() or n < FEWEST or x.device != out.device:
         return None
     x = x.float()
-    for axis in (axis for axis, size in enumerate(x.shape) if size == n):
-        blocks = x.movedim(axis, 0).reshape(n, -1, E).transpose(0, 1)
+    for blocks in _split(x, n, E):
         found = _blocks("", out, blocks)
         if found is not None and not found.turned:
             return found.blocks
@@ -263,23 +293,6 @@ def replaced(numbers: dict[torch.Tensor, torch.Tensor]) -> Iterator[None]:
             part.data = own
 
 
-@contextlib.contextmanager
-def with_gradients(weights: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Weights that require gradients; those that are 0, as a projection may be before training, are random, because
-    nothing would depend on what they multiply.
-    """
-    frozen = [part for part in weights if not part.requires_grad]
-    zeros = {part: _noisy(part) for part in weights if float((part == 0).float().mean()) > 1 / 64}
-    try:
-        for part in frozen:
-            part.requires_grad_(True)
-        with replaced(zeros), torch.enable_grad():
-            yield
-    finally:
-        for part in frozen:
-            part.requires_grad_(False)
-
-
 def _noisy(part: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
     """The numbers of a tensor with noise of their size added, in these rows of its first axis longer than 1."""
     made = part.detach().clone()
@@ -297,13 +310,16 @@ def _rows_axis(part: torch.Tensor) -> int:
 
 
 def read_sources(subject: Subject) -> Sources:
-    """The sources of all calls in one forward pass."""
+    """The sources of all calls in one forward pass, which is run once for each subject."""
+    if (known := vars(subject).get("sources")) is not None:
+        return known
     sources = Sources(subject.model)
     with torch.compiler.set_stance("force_eager"), sources.watching():
         subject.call(subject.inputs)
     sources.recent.clear()
     sources.waiting = None
     sources.padded = subject.without_padding.length < subject.length
+    vars(subject).update(sources=sources)
     return sources
 
 
@@ -311,7 +327,17 @@ def unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
     """The input, the weights of attention layers, and the tables of positions that no output depends on.
 
     Gradients say which weights these may be; each is then changed, and the outputs stay what they were, bit for bit.
+    Weights that are 0, as a projection may be before training, are random meanwhile: nothing would depend on what they
+    multiply.
     """
+    weights = [part for part in subject.model.parameters() if _is_float(part) and not part.is_inference()]
+    with replaced({part: _noisy(part) for part in weights if float((part == 0).float().mean()) > 1 / 64}):
+        other = replace(subject)
+        vars(other).update(shapes=subject.shapes)
+        yield from _unread(other, sources)
+
+
+def _unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
     for name in dict.fromkeys((subject.sequence, *(mask.of for mask in subject.masks))):
         if name is not None and subject.can_change(name):
             other = {**subject.inputs, name: subject.redrawn(subject.inputs[name])}
@@ -320,7 +346,7 @@ def unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
                 return
     for each, zero in list(_without_gradient(subject, sources))[:TRIED]:
         noisy = {weight: torch.where(where, _noisy(weight), weight.detach()) for weight, where in zero.items()}
-        if _changes_nothing(subject, noisy):
+        if _changes_nothing(subject, noisy, calls=each.kind == "weight"):
             yield each
     known = [call.q.turned for calls in sources.calls.values() for call in calls if call.q and call.k]
     groups: dict[tuple[str, str], list[Table]] = defaultdict(list)
@@ -351,14 +377,25 @@ def _unread_tables(subject: Subject, tables: list[Table], length: int) -> Iterat
             yield Unread("heads", tables[0].name, "columns from 1 on")
 
 
-def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor]) -> bool:
-    """Whether the outputs are bit for bit the same with other numbers in the model."""
+def _changes_nothing(subject: Subject, numbers: dict[torch.Tensor, torch.Tensor], calls: bool = True) -> bool:
+    """Whether the outputs, and those of all attention calls, are bit for bit the same with other numbers in the model.
+    Of the latter some rows may be read by nothing, such as those beside a class token.
+    """
     try:
         with replaced(numbers):
-            after = subject.run(subject.inputs)
+            same = _same(subject, subject.run(subject.inputs))
+            after = _call_outputs(subject) if same and calls else []
     except Raised:  # it checks these numbers, so it reads them
         return False
-    return _same(subject, after)
+    return same and all(map(torch.equal, after, _call_outputs(subject) if after else []))
+
+
+def _call_outputs(subject: Subject) -> list[torch.Tensor]:
+    """The outputs of all attention calls."""
+    observer = Observer(subject.model)
+    with torch.compiler.set_stance("force_eager"), observer.watching():
+        subject.run(subject.inputs)
+    return [call.out for call in observer.seen if isinstance(call.out, torch.Tensor)]
 
 
 def _same(subject: Subject, outputs: Outputs) -> bool:
@@ -381,34 +418,30 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
     looked_up = {f"{name}.weight" for name in tables}  # by some tokens or positions only, or in another setting
     parameters = ((name, part) for name, part in subject.model.named_parameters() if name not in looked_up)
     every = {name: part for name, part in parameters if _is_float(part) and not part.is_inference()}
-    every_call = [call for calls in sources.calls.values() for call in calls]
-    made = {each.weight for call in every_call for each in (call.q, call.k, call.v) if each is not None}
+    made = {
+        each.weight for calls in sources.calls.values() for call in calls for each in (call.q, call.k, call.v) if each
+    }
     positional, keywords = subject.arguments(subject.inputs)
-    with torch.compiler.set_stance("force_eager"), raising(), seeded(0), with_gradients(list(every.values())):
-        outputs = [part for _, part in floats(subject.model(*positional, **keywords)) if part.requires_grad]
+    with torch.compiler.set_stance("force_eager"), raising(), seeded(0), torch.enable_grad():
+        copies = {name: part.detach().requires_grad_() for name, part in every.items()}
+        result = torch.func.functional_call(subject.model, copies, positional, keywords)
+        outputs = [part for _, part in floats(result) if part.requires_grad]
         noise = torch.Generator().manual_seed(0)
         total = sum((part.float() * torch.randn(part.shape, generator=noise).to(part.device)).sum() for part in outputs)
         for scope, shape in shapes.items() if isinstance(total, torch.Tensor) else ():
             names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
-            weights = [every[name] for name in names]
-            every_gradient = (
-                torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True) if weights else ()
-            )
-            gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, every_gradient)]
+            if not names:
+                continue
+            weights, judged = [every[name] for name in names], [copies[name] for name in names]
+            gradients = torch.autograd.grad(total, judged, retain_graph=True, allow_unused=True, materialize_grads=True)
             read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
-            rows: list[tuple[Unread, dict[torch.Tensor, torch.Tensor]]] = []
-            if weights and not any(map(torch.any, gradients)):
+            if not any(map(torch.any, gradients)):
                 yield Unread("layer", scope), dict(zip(weights, (gradient == 0 for gradient in gradients)))
                 continue
             for name, weight, gradient in zip(names, weights, gradients):
                 found = _zeros(gradient, shape) if not gradient.any() or name in made else None
                 if found is not None and (found[0] or (_role(name), weight.shape) not in read):
-                    rows.append((Unread("weight", name, found[0], found[1] or _role(name)), {weight: gradient == 0}))
-            # Where neither queries nor keys have an effect, the output is that of tokens that see a single key.
-            pairs = {(call.q.weight, call.k.weight) for call in every_call if call.q and call.k}
-            unread = {each.name for each, *_ in rows}
-            apart = {name for pair in pairs if pair[0] != pair[1] and unread.issuperset(pair) for name in pair}
-            yield from (row for row in rows if row[0].name not in apart)
+                    yield Unread("weight", name, found[0], found[1] or _role(name)), {weight: gradient == 0}
 
 
 def _role(name: str) -> str | None:
@@ -433,7 +466,7 @@ def _is_judged(name: str, part: torch.Tensor) -> bool:
 
 def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | None] | None:
     """(the rows or columns without gradient in words, or "" for all; what they are for); None if there are fewer than a
-    head in a row, or if the weight is not that of queries, keys and values together.
+    head in a row, or if the weight is that of one head.
 
     shape: (heads, rows, depth) of the queries
     """
@@ -444,7 +477,7 @@ def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | N
         at = (gradient.movedim(axis, 0).flatten(1) == 0).all(1).nonzero().flatten().tolist()
         starts, ends = ([place for place in at if place + step not in at] for step in (-1, 1))
         size = gradient.shape[axis]
-        if size >= (heads + 2) * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
+        if size >= max(2, heads) * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
             if not starts[0] and size > ends[0] + 1 > heads * depth:  # queries and keys: as there
                 return None
             role = "values" if ends[0] + 1 == size else "keys" if starts[0] >= heads * depth else None
