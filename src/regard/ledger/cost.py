@@ -33,7 +33,7 @@ PHASES = ("prefill", "decode", "train")
 MOST = 10**9  # tokens, and sequences: more is a typing error
 CROSS = re.compile(r"cross|encoder_attn|encdec", re.I)
 USUAL = 2048  # tokens, where none are given
-# How configurations call their number of positions: those of transformers, of regard.models, and of models in plain torch.
+# How configurations call their number of positions: of transformers, of regard.models, and of models in plain torch.
 LONGEST = ("max_position_embeddings", "n_positions", "longest", "block_size", "max_seq_len")
 
 
