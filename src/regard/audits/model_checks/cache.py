@@ -212,7 +212,7 @@ def cache(subject: Subject) -> Finding | Passed:
     steps = (
         f"{subject.length - decoder.start} tokens, {decoder.several} of them at once, with a cache of {decoder.start}"
     )
-    return passed("cache", f"{steps}; {', '.join(measured)}", measured.values())
+    return passed("cache", f"{steps}; {', '.join(measured)}", measured.values(), _untested(subject))
 
 
 def _decoder(subject: Subject) -> tuple[Decoder, Difference]:
@@ -374,6 +374,13 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
     finally:
         counting.remove()
     return generated.sequences[:, left:], {"logits": torch.stack(generated.logits, 1)}
+
+
+def _untested(subject: Subject) -> str:
+    """A remark for a sliding window that is longer than the sequence."""
+    window = _setting(subject, "sliding_window")
+    wide = isinstance(window, int) and window >= subject.length
+    return f"; the text does not exceed the sliding window of {window} keys: use a longer text" if wide else ""
 
 
 def _unsupported(subject: Subject) -> str | None:
