@@ -195,10 +195,11 @@ def test_a_model_that_takes_one_new_token_only():
     model = tiny("llama")
     own = model.model.forward
 
-    def forward(*args, input_ids=None, past_key_values=None, **kwargs):
-        if past_key_values and past_key_values.get_seq_length() and input_ids.shape[1] > 1:
+    def forward(*args, input_ids=None, **kwargs):
+        cache = kwargs.get("cache", kwargs.get("past_key_values"))  # its name before transformers 5.24
+        if cache and cache.get_seq_length() and input_ids.shape[1] > 1:
             raise RuntimeError("one token at a time")
-        return own(*args, input_ids=input_ids, past_key_values=past_key_values, **kwargs)
+        return own(*args, input_ids=input_ids, **kwargs)
 
     model.model.forward = forward
 

@@ -16,7 +16,7 @@ Outputs = dict[str, Any]  # floating-point tensors by name
 Shapes = Mapping[str, tuple[int, ...]]
 
 # Outputs that models read again in the next step.
-MEMORIES = ("past_key_values", "past_buckets_states", "cache_params", "mems", "state")
+MEMORIES = ("past_key_values", "cache", "past_buckets_states", "cache_params", "mems", "state")
 
 BY_CALLER = "the caller (causal=)"  # what declares a model causal
 
@@ -246,6 +246,13 @@ class Subject:
         """The arguments without which the model cannot be called."""
         takes = parameters_of(self.model).items()
         return frozenset(name for name, each in takes if each.default is each.empty and each.kind < each.VAR_KEYWORD)
+
+    @property
+    def cache(self) -> str | None:
+        """The argument of a model of transformers that takes keys and values: `past_key_values` before 5.24."""
+        if not self.is_transformers or "use_cache" not in self.parameters:
+            return None
+        return next((name for name in ("cache", "past_key_values") if name in self.parameters), None)
 
     @functools.cached_property
     def needs_mask(self) -> bool:

@@ -34,8 +34,8 @@ def rounded(rows):
 
 
 class Rounding:
-    def update(self, *states):
-        return super().update(*map(rounded, states))
+    def update(self, keys, values, *args, **kwargs):
+        return super().update(rounded(keys), rounded(values), *args, **kwargs)
 
 
 class Rounded(Rounding, DynamicLayer):

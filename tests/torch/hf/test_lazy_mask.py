@@ -30,10 +30,11 @@ def test_the_lazy_mask_is_transformers_mask(seed):
             masking_utils.causal_mask_function,
             masking_utils.blockwise_overlay(torch.from_numpy(draw.integers(-1, 2, (B, 40)))),
         ),
-        masking_utils.packed_sequence_compatibility_function(
-            masking_utils.causal_mask_function,
-            torch.from_numpy(draw.integers(0, 9, (B, 40))),
-            torch.from_numpy(draw.integers(0, 2, (B, 40))),
+        masking_utils.and_masks(
+            masking_utils.packed_sequence_mask_function(torch.from_numpy(draw.integers(0, 2, (B, 40)))),
+            masking_utils.remap_positions_for_packed_sequence(
+                masking_utils.causal_mask_function, torch.from_numpy(draw.integers(0, 9, (B, 40)))
+            ),
         ),
     ][seed % 7]
     padding = [None, torch.from_numpy(draw.random((B, int(draw.integers(first + 1, first + K + 3)))) < 0.7)][seed % 2]

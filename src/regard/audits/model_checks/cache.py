@@ -167,7 +167,7 @@ UNKNOWN = Cause(
 )
 UNPLACED = Cause(
     "without position_ids, positions restart: forward counts from 0 again; if position_ids are passed, outputs agree",
-    "pass position_ids in every step, as generate does; in forward, count from past_key_values.get_seq_length()",
+    "pass position_ids in every step, as generate does; in forward, count from the cache's get_seq_length()",
 )
 FIRST_ENTRY = Cause(
     "only the first entry of the batch is written to the cache, or read from it",
@@ -544,8 +544,7 @@ class Decoder:
 def decoders(subject: Subject, several: int = SEVERAL) -> list[Decoder]:
     """The ways in which a subject may decode: one for each form in which it may take where a step begins."""
     if subject.is_transformers:
-        fits = {"use_cache", "past_key_values"} <= subject.parameters
-        return [Decoder(subject, "past_key_values", {"use_cache": True}, several)] * fits
+        return [Decoder(subject, subject.cache, {"use_cache": True}, several)] if subject.cache else []
     free = {name: each.default for name, each in parameters_of(subject.model).items() if name not in subject.inputs}
     holds = [name for name in free if _names_a_cache(name)]
     switches = [name for name in holds if isinstance(free[name], bool)]

@@ -240,7 +240,7 @@ def future_leak(subject: Subject) -> Finding | Passed:
     ways = subject.unmasked
     if subject.mask is not None and subject.mask.of == subject.sequence and subject.can_be_padded:
         ways["with padding"] = subject.padded(right=ADDED)
-    if subject.is_transformers and {"use_cache", "past_key_values"} <= subject.parameters:
+    if subject.cache:
         ways["during cache prefill"] = {**subject.without_mask(), "use_cache": True}
     measured = {way: probe(subject, inputs) for way, inputs in ways.items()}
     leaks = {way: [(t, each) for t, each in probes if each.significant] for way, probes in measured.items()}

@@ -30,7 +30,7 @@ from ..stand_ins import noted as noted_states
 from .modules import chosen_experts, flops, is_experts, is_known
 from .operations import Counter, Product, tensors
 
-CACHES = ("past_key_values", "cache_params", "state")  # what models call what they keep for the next token
+CACHES = ("past_key_values", "cache", "cache_params", "state")  # what models call what they keep for the next token
 aten = torch.ops.aten
 MIXES = {aten.copy_.default, aten._to_copy.default, aten.index.Tensor}  # these take tensors of two devices
 
