@@ -342,31 +342,45 @@ def test_image_tokens_of_a_text_lie_on_the_picture():
     assert text.image == [*range(16)] and text.tokens[16] == "cat"  # a text that does not say where comes after
 
 
-@pytest.mark.parametrize("kind", ["tiles", "merged blocks", "three pictures", "parts in a higher resolution"])
+@pytest.mark.parametrize(
+    "kind", ["tiles", "merged blocks of two sizes", "three pictures", "parts in a higher resolution"]
+)
 def test_a_picture_is_put_together_as_the_processor_cut_it(kind):
-    """Square tiles lie one below the other, and so do pictures with words between them; flat patches, which come in
-    blocks that are merged, side by side. Of LLaVA-NeXT, the tokens of the whole picture lie on it.
+    """Square tiles and pictures between words lie beside and below each other, in their order; flat patches come in
+    blocks that are merged. Of LLaVA-NeXT, the whole picture comes before its parts, each row of which has a token at
+    its end.
     """
-    ids = [0, *[5] * 6, 1, 2]
-    seen = np.random.default_rng(0).random((12, 8, 3)).astype(np.float32)
+    colors = np.random.default_rng(0).random((3, 12, 16)).astype(np.float32)
+    config = SimpleNamespace(image_token_id=5, vision_config=SimpleNamespace(patch_size=2, spatial_merge_size=2))
     if kind in ("tiles", "three pictures"):  # InternVL: 3 tiles of 4 × 8 pixels, 1 × 2 tokens each
-        held, grid = {"pixel_values": torch.tensor(seen).reshape(3, 4, 8, 3).permute(0, 3, 1, 2)}, (3, 2)
-        ids = ids if kind == "tiles" else [5, 5, 1, 5, 5, 1, 2, 5, 5]
-    elif kind == "parts in a higher resolution":  # of 4 × 4 patches, after the whole in 6 × 4
-        whole = torch.tensor(seen).permute(2, 0, 1)
-        held, grid, ids = {"pixel_values": torch.stack([whole, 0 * whole])[None]}, (6, 4), [0, *[5] * 44, 1]
-    else:  # Qwen-VL: 6 × 4 patches of 2 × 2 pixels, of which 2 × 2 are a token
-        blocks = seen.reshape(3, 2, 2, 2, 2, 2, 3).transpose(0, 3, 1, 4, 6, 2, 5)
-        flat = torch.tensor(np.stack([blocks, blocks], 5)).reshape(24, -1)  # an image is two frames
-        held, grid = {"pixel_values": flat, "image_grid_thw": torch.tensor([[1, 6, 4]])}, (3, 2)
-    vision = SimpleNamespace(patch_size=2, spatial_merge_size=2)
-    model = SimpleNamespace(config=SimpleNamespace(image_token_id=5, vision_config=vision))
+        shown = [colors[:, 4 * i : 4 * i + 4, :8] for i in range(3)]
+        held = {"pixel_values": torch.tensor(np.stack(shown))}
+        tiles = [(1, 2, 0, 0), (1, 2, 0, 2), (1, 2, 1, 0)]
+        ids = [0, *[5] * 6, 1, 2] if kind == "tiles" else [5, 5, 1, 5, 5, 1, 2, 5, 5]
+    elif kind == "parts in a higher resolution":  # of a picture of 8 × 16, in a square of 8, and in two of them
+        config.image_grid_pinpoints = [[8, 16], [16, 8]]
+        small, large = colors[:, :8, :8], colors[:, :8]
+        parts = torch.tensor(np.stack([small, large[..., :8], large[..., 8:]]))[None]
+        held = {"pixel_values": parts, "image_sizes": torch.tensor([[8, 16]])}
+        shown, tiles = [small, large], [(4, 4, 0, 0), (4, 9, 0, 4)]
+        ids = [0, *[5] * (16 + 36), 1]
+    else:  # Qwen-VL: 6 × 4 and 2 × 8 patches of 2 × 2 pixels, of which 2 × 2 are a token; an image is two frames
+        shown = [colors[:, :, :8], colors[:, :4]]
+        blocks = [each.reshape(3, each.shape[1] // 4, 2, 2, -1, 2, 2) for each in shown]
+        flat = [np.stack([each] * 2, 1).transpose(2, 5, 3, 6, 0, 1, 4, 7).reshape(-1, 24) for each in blocks]
+        grids = torch.tensor([[1, 6, 4], [1, 2, 8]])
+        held = {"pixel_values": torch.tensor(np.concatenate(flat)), "image_grid_thw": grids}
+        tiles = [(3, 2, 0, 0), (1, 4, 0, 2)]
+        ids = [0, *[5] * 6, 1, *[5] * 4]
     axis = Axis.of(len(ids), name="text", ids=ids)
-    found = _with_image(axis, SimpleNamespace(model=model, tokenizer=None), held)
-    colors = np.array(Image.open(io.BytesIO(found.picture)), np.float32)
-    scaled = (seen - seen.min()) / (seen.max() - seen.min())
-    assert found.grid == grid and found.image == [i for i, token in enumerate(ids) if token == 5][: np.prod(grid)]
-    np.testing.assert_allclose(colors / 255, scaled, atol=0.003)
+    recorded = _with_image(axis, SimpleNamespace(model=SimpleNamespace(config=config), tokenizer=None), held)
+    image = np.array(Image.open(io.BytesIO(recorded.picture)), np.float32) / 255
+    assert recorded.tiles == tuple(tiles) and recorded.image == [i for i, token in enumerate(ids) if token == 5]
+    low, high = min(each.min() for each in shown), max(each.max() for each in shown)
+    pixels = shown[0].shape[1] // tiles[0][0]  # of a patch
+    for (_, _, top, left), part in zip(tiles, shown, strict=True):
+        seen = image[pixels * top :, pixels * left :][: part.shape[1], : part.shape[2]]
+        np.testing.assert_allclose(seen, (np.moveaxis(part, 0, -1) - low) / (high - low), atol=0.003)
 
 
 # What is left as it was -----------------------------------------------------------------------------------------------

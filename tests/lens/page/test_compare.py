@@ -84,22 +84,27 @@ def test_a_difference_has_a_colour_on_a_domain_that_never_moves(home):
         assert distance(first.pixel(*cell), 0.5 + d / 2, "diverging-light") <= 1, (cell, d)
 
 
-def test_the_heads_that_differ_most_come_first_with_their_rows(home):
-    """The table is in falling order of the row's difference, half the sum of |p₁ − p₀|."""
+def test_all_heads_are_coloured_by_the_difference_of_the_row(home):
+    """Half the sum of |p₁ − p₀|, in the grid and its table; a closed comparison gives the grid back its place."""
     first, _, exact, other = home
     first.view.choose(query=9)
-    first.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
+    first.tab.wait_for_selector("#compare #grid:not([aria-busy])")
     apart = np.abs(np.subtract(other, exact)[:, :, 9])
     by = apart.sum(-1) / 2
-    lines = first.view.each("#compare-heads tbody tr", "[...node.cells].map((cell) => cell.textContent)")
+    titles = first.view.each("#grid button", "node.title")
+    assert [share(title.split("row ")[1]) for title in titles] == pytest.approx(by.ravel(), rel=DIGITS)
+    first.tab.evaluate("headTable.turn(); headTable.sort('differs')")
+    lines = first.view.each("#atlas-table tbody th")
     order = [np.unravel_index(at, by.shape) for at in np.argsort(-by, axis=None)]
-    assert [line[0] for line in lines] == [f"layer {call}, head {head}" for call, head in order]
-    assert [share(line[1]) for line in lines] == pytest.approx([by[at] for at in order], rel=0.06)
+    assert lines == [f"layer {call}, head {head}" for call, head in order]
     said = first.view.text("#compare-row")
     assert share(said.split("differs by ")[1]) == pytest.approx(by[0, 0], rel=DIGITS)
     assert f"(token {apart[0, 0].argmax()})" in said.split("most at")[1]
-    first.view.click("#compare-heads tbody tr:nth-child(2) button")
+    first.view.click("#atlas-table tbody tr:nth-child(2) button")
     assert first.view.state("call", "head") == order[1]
+    first.tab.evaluate("headTable.turn()")
+    first.view.choose(open=[])
+    assert first.tab.is_visible("main #grid")
 
 
 def test_masks_that_differ_and_faults_are_not_differences(opened):
@@ -230,8 +235,8 @@ def test_texts_of_other_lengths_are_compared_where_they_agree(texts):
     kinds = np.array(kinds).reshape(len(labels), -1)
     assert (kinds[lone] == 6).all() and (kinds[:, lone] == 6).all()
     view.choose(query=groups(view)[lone][2], run=1)
-    assert view.text("#compare-heads-title") == "No head has this row in both runs"
-    assert not view.tab.is_visible("#compare-heads")
+    assert view.text("#compare-keys-title") == "No head has this row in both runs"
+    assert not view.each("#compare-keys .entry")
 
 
 def test_the_chosen_row_is_compared_key_by_key(texts):
@@ -241,7 +246,11 @@ def test_the_chosen_row_is_compared_key_by_key(texts):
     view.choose(run=0, call=0, head=2, query=row, compare="side")
     at = next(g for g, (a, b, *_) in enumerate(groups(view)) if a <= row < b)
     p, q = (np.nan_to_num(merged(exact[0][2], view, side)[at]) for side, exact in enumerate(weights))
-    points = view.each("#compare-keys tbody tr", "parseFloat(node.cells[3].textContent.replace('−', '-'))")
+    points = view.each("#compare-keys .entry", "parseFloat(node.lastChild.textContent.replace('−', '-'))")
+    view.tab.focus("#compare-keys")
+    view.press("ArrowDown")
+    chosen = view.each("#compare-keys [aria-selected=true]", "Number(node.dataset.place)")
+    assert chosen == [0] and view.state("key") is not None
     order = np.argsort(-np.abs(q - p))[: len(points)]
     np.testing.assert_allclose(points, 100 * (q - p)[order], rtol=0.01, atol=0.01)
     assert share(view.text("#compare-row").split("differs by ")[1]) == pytest.approx(np.abs(q - p).sum() / 2, rel=0.006)

@@ -139,7 +139,7 @@ def test_next_and_previous_strongest(seen):
     opened.press("n", "n", "n", "N")
     second = np.argsort(-exact[0][0, 9])[1]
     assert opened.state("key") == second
-    assert opened.tab.get_attribute("#strongest-1", "aria-selected") == "true"
+    assert opened.tab.get_attribute("#strongest-list-1", "aria-selected") == "true"
     assert "key" in opened.tab.get_attribute(f"#words-{second}", "class").split()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from ...common.errors import first_line, refuse
 from ...common.text.characters import clipped
@@ -64,35 +65,84 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> PatchGri
 
 
 def _with_image(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
-    """The axis of a text with what its image tokens represent: one image, several of one size, or the tiles that a
-    processor cut an image into, one below the other. Unchanged if the inputs do not tell where each token is.
+    """The axis of a text with what its image tokens represent: pictures of any sizes, or the tiles that a processor cut
+    them into. Unchanged if the inputs do not tell where each token is.
     """
-    config, values, grids = opened.model.config, held.get("pixel_values"), held.get("image_grid_thw")
-    token = getattr(config, "image_token_id", None)
+    token = getattr(opened.model.config, "image_token_id", None)
     places = [i for i, number in enumerate(axis.ids or ()) if number == token]
-    if values is None or not places or (grids is not None and bool((grids != grids[0]).any())):
+    tiles = list(_tiles(opened.model.config, held, len(places))) if places else []
+    if not places or sum(rows * columns for rows, columns, _ in tiles) != len(places):
         return axis
-    size = getattr(getattr(config, "vision_config", None), "patch_size", None)
-    if values.ndim == 5 and size:  # LLaVA-NeXT: the whole image, and then its parts in a higher resolution
-        values = values[0, :1]
-        places = places[: (values.shape[-2] // size) * (values.shape[-1] // size)]
-    if grids is not None:  # of flat patches, in blocks that the model merges
-        (_, high, wide), merged = grids[0].tolist(), config.vision_config.spatial_merge_size
-        sizes = len(grids), high // merged, wide // merged, merged, merged, 3, -1, size, size
-        blocks = values[: len(grids) * high * wide].reshape(sizes)[:, :, :, :, :, :, 0]
-        values = blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(-1, 3, high * size, wide * size)
-    tiles = values.reshape(-1, *values.shape[-3:]).float().cpu().numpy()
-    count, _, height, width = tiles.shape
-    rows = max(1, round(math.sqrt(len(places) / count * height / width)))
-    columns = len(places) // (rows * count)
-    parts = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    if rows * columns * count != len(places) or count % len(parts) or len({len(part) for part in parts}) > 1:
-        return axis
-    seen = png(_colors(np.moveaxis(tiles, 1, -1).reshape(-1, width, 3), opened.tokenizer))
+    laid, picture = _mosaic(tiles)
+    grid = max(rows + top for rows, _, top, _ in laid), max(columns + left for _, columns, _, left in laid)
+    colors = _colors(picture.permute(1, 2, 0).cpu().numpy(), opened.tokenizer)
     special = [marked and i not in places for i, marked in enumerate(axis.special)]
+    parts = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
     segments = tuple(Segment(int(part[0]), int(part[-1]) + 1, IMAGE) for part in parts)
-    grid = (count * rows, columns)
-    return replace(axis, special=tuple(special), grid=grid, picture=seen, segments=segments)
+    several = tuple(laid) if len(laid) > 1 else ()
+    return replace(axis, special=tuple(special), grid=grid, picture=png(colors), segments=segments, tiles=several)
+
+
+Tile = tuple[int, int, torch.Tensor]  # rows and columns of tokens, and the colors (3, height, width)
+
+
+def _tiles(config: Any, held: Mapping[str, Any], count: int) -> Iterator[Tile]:
+    """The pictures that so many tokens of a text represent, in the order of the tokens."""
+    values, grids, sizes = (held.get(name) for name in ("pixel_values", "image_grid_thw", "image_sizes"))
+    vision: Any = getattr(config, "vision_config", None)
+    if values is None or vision is None:
+        return
+    size, corners = vision.patch_size, getattr(config, "image_grid_pinpoints", None)
+    values = values.float()
+    if grids is not None:  # Qwen-VL: flat patches, in blocks that the model merges
+        merged = vision.spatial_merge_size
+        for (frames, high, wide), own in zip(grids.tolist(), values.split(grids.prod(-1).tolist()), strict=True):
+            shape = frames, high // merged, wide // merged, merged, merged, 3, -1, size, size
+            blocks = own.reshape(shape)[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
+            for image in blocks.reshape(-1, 3, high * size, wide * size):
+                yield high // merged, wide // merged, image
+    elif values.ndim == 5 and corners and sizes is not None:  # LLaVA-NeXT: a picture, then its parts, larger
+        from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
+
+        for own, shape in zip(values, sizes.tolist(), strict=True):
+            high, wide = own.shape[-2] // size, own.shape[-1] // size
+            yield high, wide, own[0, :, : high * size, : wide * size]
+            down, across = get_anyres_image_grid_shape(shape, corners, own.shape[-1])
+            parts = own[1 : 1 + down * across, :, : high * size, : wide * size].unflatten(0, (down, across))
+            whole = parts.permute(2, 0, 3, 1, 4).reshape(3, down * high * size, across * wide * size)
+            patches = torch.arange(down * high * across * wide).reshape(1, down * high, across * wide)
+            seen = unpad_image(patches, shape)[0]  # without what fills the parts, and with the end of each row
+            top, left = divmod(int(seen[0, 0]), across * wide)
+            (rows, columns), left, top = seen.shape, left * size, top * size
+            whole = whole[:, top : top + rows * size, left : left + columns * size]
+            yield rows, columns + 1, F.pad(whole, (0, size), value=torch.nan)
+    else:
+        tiles = values.reshape(-1, *values.shape[-3:])
+        tiles = tiles[tiles.flatten(1).any(1)] if values.ndim == 5 else tiles  # those that only fill a batch are 0
+        each, (height, width) = count // max(1, len(tiles)), tiles.shape[-2:]
+        rows = max(1, round(math.sqrt(each * height / width)))
+        for image in tiles:
+            yield rows, each // rows, image
+
+
+def _mosaic(tiles: Sequence[Tile]) -> tuple[list[tuple[int, int, int, int]], torch.Tensor]:
+    """(rows, columns, top, left) of each picture, in as many rows as columns of pictures, and all of them as one (3,
+    height, width), with NaN where nothing is.
+    """
+    (rows, columns, first), across = tiles[0], math.ceil(math.sqrt(len(tiles)))
+    high, wide = first.shape[-2] // rows, first.shape[-1] // columns  # pixels of a patch
+    laid: list[tuple[int, int, int, int]] = []
+    left = top = bottom = 0
+    for number, (rows, columns, _) in enumerate(tiles):
+        if number % across == 0:
+            left, top = 0, bottom
+        laid.append((rows, columns, top, left))
+        left, bottom = left + columns, max(bottom, top + rows)
+    picture = first.new_full((3, bottom * high, wide * max(columns + left for _, columns, _, left in laid)), torch.nan)
+    for (rows, columns, top, left), (*_, image) in zip(laid, tiles, strict=True):
+        fitted = F.interpolate(image[None], (rows * high, columns * wide))[0]
+        picture[:, top * high : (top + rows) * high, left * wide : (left + columns) * wide] = fitted
+    return laid, picture
 
 
 def _colors(values: np.ndarray, processor: Any) -> np.ndarray:
@@ -106,7 +156,7 @@ def _colors(values: np.ndarray, processor: Any) -> np.ndarray:
         values = (values - low) / (high - low if high > low else 1)
     if values.shape[-1] != 3:
         values = np.repeat(values[..., :1], 3, -1)
-    return np.rint(np.clip(np.nan_to_num(values), 0, 1) * 255).astype(np.uint8)
+    return np.rint(np.clip(np.nan_to_num(values, nan=0.5), 0, 1) * 255).astype(np.uint8)
 
 
 def png(colors: np.ndarray) -> bytes:

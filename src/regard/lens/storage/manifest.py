@@ -93,8 +93,8 @@ AXIS = {
     "picture": (str, None),  # a PNG file in base64
     "segments": [{"start": int, "stop": int, "name": str}],
 }
-# Only if the text has characters that the vocabulary lacks.
-AXIS_WITH_UNKNOWN = {**AXIS, "unknown": [{"position": int, "characters": str}]}
+UNKNOWN = {"unknown": [{"position": int, "characters": str}]}  # if the text has characters that the vocabulary lacks
+TILES = {"tiles": [[int]]}  # if it has several pictures
 # The fields of a call that are plain JSON, under their own names; its arrays are those of `AXES`.
 FIELDS = {
     "name": str,
@@ -122,7 +122,7 @@ RUN = {
     "version": int,
     "model": str,
     "text": str,
-    "axes": Each((AXIS, AXIS_WITH_UNKNOWN)),
+    "axes": Each(tuple({**AXIS, **unknown, **tiles} for unknown in ({}, UNKNOWN) for tiles in ({}, TILES))),
     "calls": [CALL],
     "steps": [{"position": int, "candidates": [{"token": str, "probability": float}]}],
     "facts": Each(object),
@@ -209,6 +209,7 @@ def described_axis(axis: Axis) -> dict[str, Any]:
         "picture": None if axis.picture is None else base64.b64encode(axis.picture).decode(),
         "segments": [{"start": part.start, "stop": part.stop, "name": part.name} for part in axis.segments],
         **({"unknown": unknown} if unknown else {}),
+        **({"tiles": axis.tiles} if axis.tiles else {}),
     }
 
 
@@ -219,9 +220,13 @@ def axis_of(name: str, described: Mapping[str, Any]) -> Axis:
     if not marked <= set(range(count)):
         given, expected = f"axis {name!r}: {sorted(marked)[-1]}", f"positions below {count}"
         reasons.append(Reason("special tokens outside the axis", given, expected, FIX))
-    if grid is not None and (len(grid) != 2 or min(grid) < 0):
-        given = f"axis {name!r}: {str(grid)[:80]}"
-        reasons.append(Reason("not a grid of patches", given, "two integers: rows and columns", FIX))
+    tiles: Any = tuple(map(tuple, described.get("tiles", ())))
+    if any(len(tile) != 4 for tile in tiles) or (
+        grid is not None and (len(grid) != 2 or not 0 <= min(grid) <= max(grid) <= count)
+    ):
+        given = f"axis {name!r}: {str([grid, *tiles])[:80]}"
+        expected = "rows and columns; rows, columns, top and left of a tile"
+        reasons.append(Reason("not a grid of patches", given, expected, FIX))
     try:
         image = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except ValueError:
@@ -238,6 +243,7 @@ def axis_of(name: str, described: Mapping[str, Any]) -> Axis:
         image,
         segments,
         unknown=tuple((each["position"], each["characters"]) for each in described.get("unknown", ())),
+        tiles=tiles,
     )
 
 

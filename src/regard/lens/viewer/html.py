@@ -267,7 +267,7 @@ VIEWS = (
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
 SCRIPTS = (
-    *("base", "tokens", "source", "means", "heads", "state", "folds", "legend"),
+    *("base", "tokens", "source", "means", "heads", "state", "folds", "listbox", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
     *("figure", "share", "keys"),

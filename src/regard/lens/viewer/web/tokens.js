@@ -18,19 +18,21 @@ function clip(text, most) {
 /** The direction of a text: that of its first character with a direction. */
 const directionOf = (text) => (RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr");
 
-/** The number of the patch of each token that represents one. */
-const placesOf = once(({ places }) => new Map(places.map((i, at) => [i, at])));
-/** The patch of an image that a token of a text represents: its row and column; undefined for words. */
-function patchOf(of, i) {
-  if (of.grid || !of.patches) return undefined;
-  const at = placesOf(of.patches).get(i), [, columns] = of.patches.grid;
-  return at === undefined ? undefined : [Math.floor(at / columns), at % columns];
-}
+/** Where the patch of each token lies that represents one: {row, column} in the grid of all pictures, and its name. */
+const placesOf = once(({ places, tiles }) => {
+  const cells = tiles.flatMap(([rows, columns, top, left], number) => Array.from({ length: rows * columns }, (_, at) => {
+    const [row, column] = [Math.floor(at / columns), at % columns];
+    return { row: top + row, column: left + column, name: `patch ${row},${column}${tiles.length > 1 ? ` of picture ${number + 1}` : ""}` };
+  }));
+  return new Map(places.map((i, at) => [i, cells[at]]));
+});
+/** The patch of a picture that a token of a text represents; undefined for words. */
+const patchOf = (of, i) => (of.grid || !of.patches ? undefined : placesOf(of.patches).get(i));
 
 /** A token, cut to so many characters; if the vocabulary lacks it, its characters and what the model saw: 𓀀 ([UNK]). */
 function wordOf(of, i, most = Infinity) {
   const patch = patchOf(of, i);
-  if (patch) return `patch ${patch}`;
+  if (patch) return patch.name;
   const word = clip(of.tokens[i] ?? "∅", most), saw = of.unknown?.[i];
   return saw ? `${word} (${saw})` : word;
 }

@@ -27,6 +27,7 @@ function addMetrics({ calls, findings, facts: { effects } }) {
     METRICS[name] = Object.hasOwn(FURTHER, name) ? FURTHER[name] : { title: `weight on ${name}`, note: `Mean weight of a row on the keys of the measure “${name}”, over the rows that may attend to one.` };
   }
   if (effects?.of === "heads") METRICS.effect ??= { title: "effect", note: `By how much ${effects.measure} changes without the head. Colors end at the largest change.`, unit: `of ${effects.measure}` };
+  if (runs.length > 1) METRICS.differs ??= { title: "difference of the chosen row", note: "By how much the chosen row differs between both runs: half the sum of the absolute differences of its weights. “As a table” sorts the heads by it." };
   if (findings.length) METRICS.findings ??= { title: "findings", note: "Number of findings of the audit about the head.", unit: "findings" };
 }
 runs.forEach(addMetrics);
@@ -41,6 +42,7 @@ const metrics = {
   /** The value of a head: a share, or in the unit of the metric; null if it is not known. */
   value(metric, call, head) {
     if (metric === "findings") return badges.at(call, head).length;
+    if (metric === "differs") return comparison.differences?.[call]?.[head] ?? null;
     const { figures, name } = runs[state.run].calls[call];
     if (metric === "effect") return Number.isNaN(effectOf(name, head)) ? null : Math.abs(effectOf(name, head));
     const of = (name) => figures[name]?.[head] ?? null;

@@ -58,8 +58,9 @@ const thumbnails = {
   figure({ call, head, button }) {
     const value = metrics.value(state.metric, call, head);
     const at = value === null ? 0 : step(value / metrics.top(state.metric), "linear");
-    button.style.background = value === null ? css("--nan") : color(at, "linear");
-    button.style.color = value === null ? css("--on-nan") : ink(at, "linear");
+    const unknown = state.metric === "differs" ? ["--raised", "--ink"] : ["--nan", "--on-nan"];
+    button.style.background = value === null ? css(unknown[0]) : color(at, "linear");
+    button.style.color = value === null ? css(unknown[1]) : ink(at, "linear");
     button.replaceChildren(element("span", metrics.short(state.metric, value)), ...this.badge(call, head));
   },
 

@@ -1,4 +1,4 @@
-// The lists of a comparison: the keys and the heads at which the chosen row differs most.
+// What differs most in the chosen row: the keys in a list, and the difference of every head, which the overview of heads shows.
 
 const LISTED = 10;
 const ROW_WEIGHTS = 1e7; // the most weights of the chosen row in all heads that are compared
@@ -12,30 +12,7 @@ function rowDifference([ours, theirs]) {
   return { total, by, order };
 }
 
-/** A share with two significant digits; less than 0.01 % is not resolved. */
-const roughly = (p) => (p > 0 && p < 1e-4 ? "< 0.01 %" : percent(p, 2));
-const placeTitle = (run, { call, head }) => `${run.calls[call].layer === null ? `call ${call}` : `layer ${run.calls[call].layer}`}, head ${head}`;
-
-/** A table with these column names. */
-function tableOf(id, names, lines) {
-  const titles = names.map((name) => element("th", name, { scope: "col" }));
-  $(id).replaceChildren(element("thead", undefined, {}, element("tr", undefined, {}, ...titles)), element("tbody", undefined, {}, ...lines));
-}
-
-/** The keys of the chosen row with the largest differences. */
-function listKeys(comparison, axis, found, [ours, theirs]) {
-  const lines = found.order.slice(0, LISTED).map((j) => {
-    const go = button("", () => comparison.place.choose({ key: j }));
-    go.append(element("bdi", wordOf(axis, j, 30)));
-    const weights = [ours, theirs].map(({ p, code }) => element("td", INVALID.has(code[j]) ? words(code[j]) : code[j] === MASKED ? "—" : percent(p[j], 3), { className: "number" }));
-    return element("tr", undefined, {}, element("td", undefined, {}, go), ...weights, element("td", pointsOf(found.by[j]), { className: "number" }));
-  });
-  tableOf("compare-keys", ["key", "first", "second", "difference"], lines);
-  $("compare-keys").hidden = !lines.length;
-  $("compare-keys-title").textContent = lines.length ? "Keys that differ most in this row" : "All keys of this row have the same weights";
-}
-
-/** All heads of the leading run with the difference of the chosen row, computed call by call; null if it is overtaken or too much. */
+/** The difference of the chosen row in every head of the leading run, by call; null where it is overtaken or too much. */
 async function differencesOfHeads(comparison, query, overtaken) {
   const { calls } = comparison.both[comparison.lead];
   if (calls.reduce((sum, { heads, K }) => sum + heads * K, 0) > ROW_WEIGHTS) return null;
@@ -44,23 +21,28 @@ async function differencesOfHeads(comparison, query, overtaken) {
     const group = comparison.groupOf("queries", { call, head: 0 }, Math.min(query, Q - 1));
     const rows = await Promise.all(Array.from({ length: heads }, (_, head) => comparison.row({ call, head }, group)));
     if (overtaken()) return null;
-    rows.forEach((both, head) => found.push({ call, head, total: both ? rowDifference(both).total : NaN }));
+    found.push(rows.map((both) => both && rowDifference(both).total));
   }
   return found;
 }
 
-/** The heads in which the chosen row differs most. differences: of all heads; null until they are known, or as `why` says. */
-function listHeads(comparison, differences, why = "Heads in which this row differs most: computing …") {
-  const run = comparison.both[comparison.lead], other = comparison.both[1 - comparison.lead];
-  const found = (differences ?? []).filter(({ total }) => total > 0).sort((a, b) => b.total - a.total).slice(0, LISTED);
-  const lines = found.map(({ call, head, total }) => {
-    const pair = comparison.heads({ call, head })[1 - comparison.lead], same = pair.call === call && pair.head === head;
-    const go = button(`${placeTitle(run, { call, head })}${same ? "" : ` / ${placeTitle(other, pair)}`}`, () => choose({ call, head }), { title: run.calls[call].name });
-    const line = element("tr", undefined, {}, element("td", undefined, {}, go), element("td", roughly(total), { className: "number" }));
-    line.toggleAttribute("aria-current", call === state.call && head === state.head);
-    return line;
-  });
-  tableOf("compare-heads", ["head", "difference"], lines);
-  $("compare-heads").hidden = !lines.length;
-  $("compare-heads-title").textContent = !differences ? why : lines.length ? "Heads in which this row differs most" : "This row has the same weights in every head";
-}
+const keysThatDiffer = {
+  shown: [null],
+
+  build() {
+    this.columns = element("div", undefined, { className: "entry note columns" }, ...["key", "first", "second", "difference"].map((name) => element("span", name)));
+    this.list = new ListBox("compare-keys", (place) => this.place.choose({ key: this.order[place] }));
+    this.list.node.setAttribute("aria-labelledby", "compare-keys-title");
+    return element("div", undefined, { className: "compared" }, this.columns, this.list.node);
+  },
+
+  /** The keys with the largest differences of a row over the merged axis; rows: null if one of the runs lacks it. */
+  show(...shown) {
+    const [rows, axis, place] = shown, { order, by } = rows ? rowDifference(rows) : { order: [] };
+    Object.assign(this, { shown, place, order: order.slice(0, LISTED) });
+    const share = ({ p, code }, j) => (INVALID.has(code[j]) ? words(code[j]) : code[j] === MASKED ? "—" : percent(p[j], 3));
+    this.columns.hidden = this.list.node.hidden = !order.length;
+    this.list.show(this.order.map((j) => [element("bdi", wordOf(axis, j, 30)), ...[...rows.map((row) => share(row, j)), pointsOf(by[j])].map((said) => element("data", said, { className: "number" }))]), this.order.indexOf(place.key));
+    $("compare-keys-title").textContent = order.length ? "Keys that differ most in this row" : rows ? "All keys of this row have the same weights" : "No head has this row in both runs";
+  },
+};

@@ -19,20 +19,14 @@ const patches = {
     this.grid.addEventListener("keydown", (event) => reader.key(event, this));
   },
 
-  /** The patch so many rows below, or columns to the right, at most at the edge: as the words of a text. */
+  /** The patch so many rows below, or columns to the right, or the next one in its row: as the words of a text. */
   moved(i, down, right) {
-    const [rows, columns] = this.of.patches.grid, place = Math.max(0, this.tokens.indexOf(i));
-    return this.tokens[clamp(Math.floor(place / columns) + down, 0, rows - 1) * columns + clamp((place % columns) + right, 0, columns - 1)];
+    const places = placesOf(this.of.patches), { row, column } = places.get(i) ?? places.get(this.tokens[0]);
+    const to = clamp(row + down, 0, this.of.patches.grid[0] - 1), far = (j) => Math.abs(places.get(j).column - column - right);
+    return this.tokens.filter((j) => places.get(j).row === to).reduce((best, j) => (far(j) < far(best) ? j : best));
   },
   vertical(i, by) { return this.moved(i, by, 0); },
   beside(i, by) { return this.moved(i, 0, by); },
-
-  /** How the patches are placed: square tiles, which a processor cut an image into, fill a rectangle; otherwise row by row. Sizes in patches. */
-  tiled() {
-    const [rows, columns] = this.of.patches.grid;
-    const tiles = rows > 2 * columns && rows % columns === 0 ? rows / columns : 1, across = Math.ceil(Math.sqrt(tiles));
-    return { tiles, across, columns, tall: rows / tiles, wide: across * columns, high: (Math.ceil(tiles / across) * rows) / tiles };
-  },
 
   async show(line) {
     this.line = line;
@@ -50,30 +44,27 @@ const patches = {
       this.image.src = of.patches.image;
       await this.image.decode();
     }
-    const { tiles, across, columns, tall, wide, high } = this.tiled();
+    const [high, wide] = of.patches.grid;
     const alone = of.tokens.flatMap((_, i) => (of.grid && of.special[i] ? [i] : [])); // in a text, they are among the words
     this.chips.replaceChildren(...alone.map((i) => button(wordOf(of, i, 20), null, { className: "token special" })));
     alone.forEach((i, at) => { this.chips.children[at].dataset.token = i; });
-    this.grid.replaceChildren(...this.tokens.map((i, place) => {
-      const row = Math.floor(place / columns), tile = Math.floor(row / tall);
-      const area = [Math.floor(tile / across) * tall + (row % tall) + 1, (tile % across) * columns + (place % columns) + 1];
-      const made = element("span", null, { id: `patch-${i}`, className: "patch", role: "option", style: `grid-area:${area.join("/")}` });
+    this.grid.replaceChildren(...this.tokens.map((i) => {
+      const { row, column } = placesOf(of.patches).get(i);
+      const made = element("span", null, { id: `patch-${i}`, className: "patch", role: "option", style: `grid-area:${row + 1}/${column + 1}` });
       made.dataset.token = i;
       return made;
     }));
-    const ratio = this.image && tiles === 1 ? this.image.naturalHeight / this.image.naturalWidth : high / wide;
+    const ratio = this.image ? this.image.naturalHeight / this.image.naturalWidth : high / wide;
     Object.assign(this.box.style, { aspectRatio: `${1 / ratio}`, maxWidth: `${70 / ratio}vh` });
     Object.assign(this.grid.style, { gridTemplate: `repeat(${high}, 1fr) / repeat(${wide}, 1fr)` });
     this.label.hidden = this.canvas.hidden = !this.image;
   },
 
   paint() {
-    const { line, image } = this, { tiles, across } = this.tiled();
+    const { line, image } = this;
     if (image) {
-      const [width, height] = [image.naturalWidth, image.naturalHeight / tiles];
-      Object.assign(this.canvas, { width: width * across, height: height * Math.ceil(tiles / across) });
-      const context = this.canvas.getContext("2d");
-      for (let tile = 0; tile < tiles; tile++) context.drawImage(image, 0, tile * height, width, height, (tile % across) * width, Math.floor(tile / across) * height, width, height);
+      Object.assign(this.canvas, { width: image.naturalWidth, height: image.naturalHeight });
+      this.canvas.getContext("2d").drawImage(image, 0, 0);
     }
     for (const chip of this.chips.children) reader.paint(chip, Number(chip.dataset.token));
     for (const node of this.grid.children) {

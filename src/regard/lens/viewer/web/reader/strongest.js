@@ -7,32 +7,18 @@ const strongest = {
 
   build(box) {
     this.note = element("p", null, { className: "note", id: "strongest-note" });
-    this.list = element("div", null, { id: "strongest-list", tabIndex: 0, role: "listbox" });
+    this.box = new ListBox("strongest-list", (place) => this.choose(place));
+    this.list = this.box.node;
     this.title = element("h3", null, { id: "strongest-title" });
     this.columns = element("div", null, { className: "entry note columns" }, element("span"), element("span"), element("span"),
       element("span", "weight", { className: "number" }), element("span", "share of output", { className: "number", id: "strongest-moves" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
     this.heads = element("div", null, { id: "pair", hidden: true });
     box.append(this.title, this.columns, this.list, this.note, this.heads);
-    this.list.addEventListener("click", (event) => {
-      const place = event.target.closest("[data-place]")?.dataset.place;
-      if (place !== undefined) this.choose(Number(place));
-    });
-    this.list.addEventListener("keydown", (event) => {
-      const by = stepOf(event, { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity });
-      if (by !== undefined) this.go(by);
-    });
   },
 
-  /** The chosen token of the list: a key of the pinned row. */
-  chosen() { return this.line.to ? state.key : null; },
   choose(place) {
     const j = this.order[place];
     return choose(this.line.to ? { key: j } : { query: j, key: this.line.places[0], direction: "to" }); // the same pair, shown from its row
-  },
-  go(by) {
-    if (!this.order.length || !this.line.to) return undefined;
-    const now = this.order.indexOf(this.chosen());
-    return this.choose(clamp(now < 0 ? 0 : now + by, 0, this.order.length - 1));
   },
 
   show(line) {
@@ -41,23 +27,25 @@ const strongest = {
     this.order = ranked(line, this.most);
     this.list.style.height = `${26 * Math.min(8, line.p.length)}px`;
     const more = weaker > 0 ? [element("div", `and ${counted(weaker, "weaker one")}`, { className: "entry note" })] : [];
-    this.list.replaceChildren(...this.order.map((j, place) => this.entry(j, place)), ...more);
+    const at = line.to ? this.order.indexOf(state.key) : -1; // a key of the pinned row
+    this.box.keyed = line.to;
+    this.box.show(this.order.map((j) => this.entry(j)), at, more).forEach((entry, place) => {
+      const j = this.order[place], others = line.others(j);
+      entry.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${othersPercent(others)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of the output`}`;
+      entry.dataset.token = j;
+    });
     this.list.scrollTop = same ? before : 0;
     const what = line.to ? "keys" : "rows";
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
     this.columns.hidden = !this.order.length;
     const length = !isMean(state.head) && callNow().notes.lengths;
     $("strongest-moves").title = length ? `what the key adds to the output of the row, as a share: weight × length of its value, ${length}, divided by the sum over all keys` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
-    const at = this.order.indexOf(this.chosen());
-    if (at >= 0) {
-      if (26 * at < this.list.scrollTop || 26 * (at + 1) > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = 26 * (at - 3.5);
-      this.list.setAttribute("aria-activedescendant", `strongest-${at}`);
-    } else this.list.removeAttribute("aria-activedescendant");
+    if (at >= 0 && (26 * at < this.list.scrollTop || 26 * (at + 1) > this.list.scrollTop + this.list.clientHeight)) this.list.scrollTop = 26 * (at - 3.5);
     this.list.setAttribute("aria-label", this.title.textContent);
     this.summary();
   },
 
-  entry(j, place) {
+  entry(j) {
     const { line } = this;
     const bar = element("i", null, { className: "ground" });
     ground(bar, line, j);
@@ -66,13 +54,9 @@ const strongest = {
     const others = line.others(j);
     const mark = element("i", null, { className: "others", hidden: Number.isNaN(others), style: `left:${clamp(100 * Math.abs(others) / whole, 0, 100)}%` });
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
-    const option = { role: "option", ariaSelected: String(j === this.chosen()), ariaSetSize: String(this.order.length), ariaPosInSet: String(place + 1) };
-    const made = element("div", null, { className: "entry", id: `strongest-${place}`, ...option }, element("span", j, { className: "number soft" }),
+    return [element("span", j, { className: "number soft" }),
       element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
-      element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", othersPercent(others), { value: others, className: "number soft" }));
-    made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${othersPercent(others)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of the output`}`;
-    Object.assign(made.dataset, { place, token: j });
-    return made;
+      element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", othersPercent(others), { value: others, className: "number soft" })];
   },
 
   /** The heads of all layers with the largest weight of the chosen row on the chosen key. */

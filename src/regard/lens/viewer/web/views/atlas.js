@@ -2,7 +2,7 @@
 
 const ATLAS = { most: 46, least: 8, label: 30, top: 20, title: 22 }; // pixels: cells, the names beside and above them
 
-choosable("metric", METRICS.effect ? "effect" : "matrix", oneOf(METRICS));
+choosable("metric", METRICS.differs ? "differs" : METRICS.effect ? "effect" : "matrix", oneOf(METRICS));
 
 const atlas = {
   name: "atlas",
@@ -80,12 +80,17 @@ const atlas = {
     const fresh = any("run", "metric", "size", "theme");
     if (moved || any("size", "theme")) this.place();
     if (fresh || any("scale")) {
-      this.describeCells();
-      headTable.draw();
-      const painted = thumbnails.paint(true);
+      const painted = this.show();
       if (!data.served) await painted;
     }
     if (fresh || any("call", "head")) this.point();
+  },
+
+  /** What the metric says of every head, in the grid and in the table. */
+  show() {
+    this.describeCells();
+    headTable.draw();
+    return thumbnails.paint(true);
   },
 
   /** Computes the size of the cells, so that all heads of a call fit beside each other. */
@@ -106,6 +111,7 @@ const atlas = {
   /** The labels of cells for screen readers, and the note beneath the grid. */
   describeCells() {
     this.metric.value = state.metric;
+    $("atlas-title").textContent = `All heads${state.metric === "matrix" ? "" : `: ${METRICS[state.metric].title}`}`;
     const notes = [METRICS[state.metric].note];
     if (state.metric === "matrix") notes[0] = `${notes[0].replace(/\.$/, "")}${valuedWords(state.run, { call: 0, head: 0 }, valuedThumbnails(state.run, 0))}.`;
     const counts = this.cells.map(({ call, head }) => metrics.rows(state.metric, call, head)).filter((count) => count !== undefined);

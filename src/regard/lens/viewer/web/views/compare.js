@@ -46,8 +46,7 @@ const comparison = {
         element("p", "Second − first, linear from −100 % to 100 %: left of the middle the first has more weight, right of it the second.", { id: "compare-law", className: "soft" })),
       element("div", undefined, { className: "compare-body" },
         element("div", undefined, { id: "compare-0" }), element("div", undefined, { id: "compare-1" }),
-        element("div", undefined, { className: "compare-lists" },
-          ...["keys", "heads"].flatMap((name) => [element("h3", undefined, { id: `compare-${name}-title` }), element("table", undefined, { id: `compare-${name}`, className: "compared", "aria-labelledby": `compare-${name}-title` })]))),
+        this.lists = element("div", undefined, {}, element("h3", undefined, { id: "compare-keys-title" }), keysThatDiffer.build())),
       element("p", undefined, { id: "compare-said", className: "readout" }), element("p", undefined, { id: "compare-row", className: "readout", ariaLive: "polite" }),
       element("p", undefined, { id: "compare-level", className: "note" })),
     );
@@ -88,7 +87,8 @@ const comparison = {
     if (["run", "call"].some((name) => changed.has(name))) this.second.fill();
     if (["run", "call", "head", "second"].some((name) => changed.has(name))) this.mark();
     const now = state.open.includes("compare") ? this.current() : null;
-    const other = now !== this.now;
+    const other = now !== this.now, beside = now && GIVEN > 1 ? this.lists : document.querySelector("main");
+    if ($("atlas").parentNode !== beside) beside.append($("atlas")); // all heads, colored by their differences
     this.body.hidden = this.mode.node.hidden = !now;
     if (!now) {
       this.now = null;
@@ -100,10 +100,11 @@ const comparison = {
     }
     this.now = now;
     for (const plot of this.plots) Object.assign(plot, { place: now.place, dirty: true, room: other ? null : plot.room }); // it may have been hidden
-    if (other || (now.alone && changed.has("head"))) this.names();
+    if (other || (now.pairs && (changed.has("head") || changed.has("call")))) this.names();
     const at = { call: state.call, head: state.head };
     const moved = other || ["call", "head", "second", "query"].some((name) => changed.has(name));
     if (moved) this.tokens(at);
+    else if (changed.has("key")) keysThatDiffer.show(...keysThatDiffer.shown);
     this.mode.show(state.compare);
     this.numbers.show(now.lead);
     $("compare-1").hidden = state.compare !== "side";
@@ -138,12 +139,12 @@ const comparison = {
 
   /** The names of both runs, and which of them the page shows; or of both heads. */
   names() {
-    const { both, alone } = this.now;
+    const { both, alone, sides, pairs } = this.now;
     const name = (side) => {
-      const { call, head } = this.now.heads(headNow())[side];
-      if (alone) return [headTitle(call, head)];
+      const { call, head } = this.now.heads(headNow())[side], title = headTitle(call, head, sides[side]);
+      if (alone) return [title];
       const { facts: { changed } } = both[side];
-      return [element("bdi", clip(both[side].model, 60)), ...folderOf(both[side]), ...textOf(both[side], both[1 - side]), ...(changed ? [element("span", "with changed rules", { className: "soft" })] : []), side ? "" : " "];
+      return [...(pairs ? [`${title}: `] : []), element("bdi", clip(both[side].model, 60)), ...folderOf(both[side]), ...textOf(both[side], both[1 - side]), ...(changed ? [element("span", "with changed rules", { className: "soft" })] : []), side ? "" : " "];
     };
     const made = [0, 1].flatMap((side) => [element("span", side ? "second" : "first", { className: "of-run" }), ...name(side)]);
     $("compare").querySelector(".compare-names").replaceChildren(...made, ...(alone ? [] : [this.numbers.node]));
@@ -187,43 +188,34 @@ const comparison = {
   async row(at) {
     const { now } = this;
     const turn = ++this.turn;
-    $("compare-heads").setAttribute("aria-busy", "true");
     const query = state.query;
     const group = now.groupOf("queries", at, query);
     const merged = runs[now.names[2]];
     const axis = (kind) => merged.axes[merged.calls[at.call][kind]];
     const rows = await now.row(at, group);
     if (turn !== this.turn) return;
-    $("compare-keys").hidden = $("compare-keys-title").hidden = !rows;
+    keysThatDiffer.show(rows, axis("keys"), now.place);
+    this.rest(now, query, () => turn !== this.turn);
     if (!rows) {
-      $("compare-heads").removeAttribute("aria-busy");
       $("compare-row").replaceChildren(...named(queryAxis(), query), ` is only in the ${now.lead ? "second" : "first"} run, so that its row cannot be compared.`);
-      listHeads(now, null, "No head has this row in both runs");
       return;
     }
     const found = rowDifference(rows);
     const exact = rows[0].exact === rows[1].exact ? rows[0].exact : `first: ${rows[0].exact}, second: ${rows[1].exact}`;
     const most = found.order[0];
     $("compare-row").replaceChildren("The row of ", ...named(axis("queries"), group), " differs by ", element("b", percent(found.total)), " (total variation distance: half the sum of the absolute differences of its weights)", ...(most === undefined ? [] : ["; most at ", ...named(axis("keys"), most), `, ${pointsOf(found.by[most])}`]), exact === "exact" ? "." : `; ${exact}.`);
-    listKeys(now, axis("keys"), found, rows);
-    $("compare-heads").hidden = $("compare-heads-title").hidden = now.alone;
-    if (!now.alone) this.rest(now, query, () => turn !== this.turn);
   },
 
   /** The same row in all heads, after a moment without changes. */
   async rest(now, query, overtaken) {
-    if (!$("compare-heads").tBodies.length || this.listed !== now) listHeads(now, null);
-    this.listed = now;
+    if (now.alone) return;
+    $("grid").setAttribute("aria-busy", "true");
     await new Promise((done) => setTimeout(done, 80));
+    const differences = overtaken() ? null : await differencesOfHeads(now, query, overtaken);
     if (overtaken()) return;
-    try {
-      const differences = await differencesOfHeads(now, query, overtaken);
-      if (overtaken()) return;
-      listHeads(now, differences, "Too many heads to compare this row in all of them");
-      $("compare-heads").removeAttribute("aria-busy");
-    } catch (error) {
-      if (!overtaken()) $("compare-heads-title").textContent = `Heads: ${error.message}`;
-    }
+    this.differences = differences;
+    await atlas.show();
+    $("grid").removeAttribute("aria-busy");
   },
 };
 screens.push(comparison);
