@@ -33,7 +33,7 @@ class Comparison {
     });
     this.alone = sides[0] === sides[1]; // two heads of one run
     this.plain = this.alone || (!partner && same && Object.keys(ours.axes).every((name) => sameCells(groupsOf(ours.axes[name], theirs.axes[name]))));
-    this.pairs = this.alone || !this.plain && (partner || !same); // whether the names of both heads have to be told
+    this.pairs = this.alone || !this.plain && (partner || !same); // whether the names of both heads have to be named
     const made = ["first", "second", "both"].map((side) => `${sides.join("~")}~${lead}~${JSON.stringify(partner)}~${side}`);
     this.names = this.plain ? [...sides, made[2]] : made; // of the first run, of the second, and of the tokens of both
     this.names.forEach((name, side) => {
