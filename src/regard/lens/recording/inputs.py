@@ -65,7 +65,7 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> PatchGri
 
 
 def _with_image(axis: Axis, opened: Opened, held: Mapping[str, Any]) -> Axis:
-    """The axis of a text with what its image tokens represent: pictures of any sizes, or the tiles that a processor cut
+    """The axis of a text with what its image tokens represent: images of any sizes, or the tiles that a processor cut
     them into. Unchanged if the inputs do not tell where each token is.
     """
     token = getattr(opened.model.config, "image_token_id", None)
@@ -87,7 +87,7 @@ Tile = tuple[int, int, torch.Tensor]  # rows and columns of tokens, and the colo
 
 
 def _tiles(config: Any, held: Mapping[str, Any], count: int) -> Iterator[Tile]:
-    """The pictures that so many tokens of a text represent, in the order of the tokens."""
+    """The images that so many tokens of a text represent, in the order of the tokens."""
     values, grids, sizes = (held.get(name) for name in ("pixel_values", "image_grid_thw", "image_sizes"))
     vision: Any = getattr(config, "vision_config", None)
     if values is None or vision is None:
@@ -126,7 +126,7 @@ def _tiles(config: Any, held: Mapping[str, Any], count: int) -> Iterator[Tile]:
 
 
 def _mosaic(tiles: Sequence[Tile]) -> tuple[list[tuple[int, int, int, int]], torch.Tensor]:
-    """(rows, columns, top, left) of each picture, in as many rows as columns of pictures, and all of them as one (3,
+    """(rows, columns, top, left) of each image, in as many rows as columns of images, and all of them as one (3,
     height, width), with NaN where nothing is.
     """
     (rows, columns, first), across = tiles[0], math.ceil(math.sqrt(len(tiles)))

@@ -48,7 +48,7 @@ class Axis:
         grid: (rows, columns) of image patches, or None. The patches are, row by row, the tokens that are not special,
             or in a text those of the segments "image".
         picture: the image that the patches were cut from, as a PNG file, or None.
-        tiles: (rows, columns, top, left) of each of several pictures in this grid, in the order of their patches.
+        tiles: (rows, columns, top, left) of each of several images in this grid, in the order of their patches.
         segments: named ranges, in order and without overlaps.
         ids: the numbers of the tokens in the vocabulary, or None; known while a run is recorded, and not saved.
         unknown: (position, characters) of each token that replaces characters which the vocabulary lacks, such as
@@ -93,7 +93,7 @@ class Axis:
             yield Reason("flags that do not fit the tokens", given, "one flag per token", fix)
         elif self.grid is not None and not self._fits():
             patches = counted(len(self.patches), "patch", "patches")
-            given = f"{' and '.join(f'{rows} × {columns}' for rows, columns, *_ in self.pictures)} for {patches}"
+            given = f"{' and '.join(f'{rows} × {columns}' for rows, columns, *_ in self.layout)} for {patches}"
             yield Reason("a grid that does not fit the patches", given, "one cell per patch", "check the patch size")
         at = 0
         for part in self.segments:
@@ -113,16 +113,14 @@ class Axis:
     def _fits(self) -> bool:
         """Whether each patch has a cell of its own."""
         (high, wide), count = self.grid or (0, 0), len(self.patches)
-        if sum(rows * columns for rows, columns, *_ in self.pictures) != count:
+        if sum(rows * columns for rows, columns, *_ in self.layout) != count:
             return False
-        cells = {
-            (i, j) for m, n, top, left in self.pictures for i in range(top, top + m) for j in range(left, left + n)
-        }
+        cells = {(i, j) for m, n, top, left in self.layout for i in range(top, top + m) for j in range(left, left + n)}
         return len(cells) == count and all(0 <= i < high and 0 <= j < wide for i, j in cells)
 
     @property
-    def pictures(self) -> tuple[tuple[int, int, int, int], ...]:
-        """(rows, columns, top, left) of each picture in the grid; of one, the whole grid."""
+    def layout(self) -> tuple[tuple[int, int, int, int], ...]:
+        """(rows, columns, top, left) of each image in the grid; of one, the whole grid."""
         return self.tiles or (() if self.grid is None else ((*self.grid, 0, 0),))
 
     @property

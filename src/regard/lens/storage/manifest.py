@@ -94,7 +94,7 @@ AXIS = {
     "segments": [{"start": int, "stop": int, "name": str}],
 }
 UNKNOWN = {"unknown": [{"position": int, "characters": str}]}  # if the text has characters that the vocabulary lacks
-TILES = {"tiles": [[int]]}  # if it has several pictures
+TILES = {"tiles": [[int]]}  # if it has several images
 # The fields of a call that are plain JSON, under their own names; its arrays are those of `AXES`.
 FIELDS = {
     "name": str,

@@ -80,7 +80,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     lacking = {i: visible(characters) for i, characters in axis.unknown}
     image = None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}"
     edge = [False, *axis.special]  # special tokens are separated from their neighbors
-    cells = {"grid": axis.grid, "tiles": axis.pictures, "places": list(axis.patches), "image": image}
+    cells = {"grid": axis.grid, "tiles": axis.layout, "places": list(axis.patches), "image": image}
     return {
         "tokens": [lacking.get(i) or known[word] for i, word in enumerate(axis.tokens)],
         "unknown": {i: known[axis.tokens[i]] for i in lacking},

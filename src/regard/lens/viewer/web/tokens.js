@@ -18,15 +18,15 @@ function clip(text, most) {
 /** The direction of a text: that of its first character with a direction. */
 const directionOf = (text) => (RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr");
 
-/** Where the patch of each token lies that represents one: {row, column} in the grid of all pictures, and its name. */
+/** Where the patch is that a token represents: {row, column} in the grid of all images, and its name. */
 const placesOf = once(({ places, tiles }) => {
   const cells = tiles.flatMap(([rows, columns, top, left], number) => Array.from({ length: rows * columns }, (_, at) => {
     const [row, column] = [Math.floor(at / columns), at % columns];
-    return { row: top + row, column: left + column, name: `patch ${row},${column}${tiles.length > 1 ? ` of picture ${number + 1}` : ""}` };
+    return { row: top + row, column: left + column, name: `patch ${row},${column}${tiles.length > 1 ? ` of image ${number + 1}` : ""}` };
   }));
   return new Map(places.map((i, at) => [i, cells[at]]));
 });
-/** The patch of a picture that a token of a text represents; undefined for words. */
+/** The patch of an image that a token of a text represents; undefined for words. */
 const patchOf = (of, i) => (of.grid || !of.patches ? undefined : placesOf(of.patches).get(i));
 
 /** A token, cut to so many characters; if the vocabulary lacks it, its characters and what the model saw: 𓀀 ([UNK]). */
