@@ -57,6 +57,9 @@ FAULTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dropout": (("dropout",), ("gpt", "annotated", "lit", "vit")),
     "softmax in 16 bit": (("16", "bit", "precision", "round"), ("gpt", "complex", "lens")),
     "no softmax": (("softmax", "weights"), OWN_SOFTMAX),
+    "sigmoid": (("softmax", "weights"), OWN_SOFTMAX),
+    "keys of the next token": (("keys", "order", "rolled"), ("gpt", "annotated", "vit")),
+    "one query": (("query", "queries"), ("gpt", "annotated", "vit")),
 }
 # Nothing is held back any more. All were written before the checks were changed for them: then 75 of 147 were found.
 HELD_BACK: list[str] = []
@@ -117,9 +120,18 @@ def _weights(scores: torch.Tensor, seen: torch.Tensor, fault: str | None) -> tor
     if fault == "mask after the softmax":
         return scores.softmax(-1).masked_fill(~seen, 0)
     scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    if fault == "sigmoid":
+        return scores.sigmoid()
     if fault == "softmax in 16 bit":
         return scores.clamp(min=-3e4).half().softmax(-1).to(scores)
     return scores.softmax({"softmax over queries": -2, "softmax over heads": -3}.get(fault or "", -1))
+
+
+def _moved(q: torch.Tensor, k: torch.Tensor, fault: str | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries and keys (batch, heads, positions, depth) of other positions than their own."""
+    if fault == "one query":
+        q = q[:, :, :1].expand_as(q)
+    return q, k.roll(-1, 2) if fault == "keys of the next token" else k
 
 
 class Gpt(nn.Module):
@@ -167,6 +179,7 @@ class GptAttention(nn.Module):
         v = k if self.fault == "keys as values" else v
         q, k, v = (part.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for part in (q, k, v))
         v = v.roll(1, 1) if self.fault == "values of the next head" else v
+        q, k = _moved(q, k, self.fault)
         if self.fault == "attention over the batch":
             q, k, v = (part.transpose(0, 2) for part in (q, k, v))
         att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1))) * _factor(self.fault)
@@ -224,6 +237,7 @@ class AnnotatedAttention(nn.Module):
         key = query if self.fault == "queries as keys" else key
         value = key if self.fault == "keys as values" else value
         value = value.roll(1, 1) if self.fault == "values of the next head" else value
+        query, key = _moved(query, key, self.fault)
         scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(self.d_k) * _factor(self.fault)
         p_attn = functional.dropout(_weights(scores, seen, self.fault), 0.1, self.fault == "dropout")
         x = torch.matmul(p_attn, value)
@@ -268,6 +282,7 @@ class VitAttention(nn.Module):
         k = q if self.fault == "queries as keys" else k
         v = k if self.fault == "keys as values" else v
         v = v.roll(1, 1) if self.fault == "values of the next head" else v
+        q, k = _moved(q, k, self.fault)
         q, k = self.q_norm(q), k if self.fault == "norm of queries only" else self.k_norm(k)
         if self.fault == "attention over the batch":
             q, k, v = (part.transpose(0, 2) for part in (q, k, v))
@@ -374,6 +389,7 @@ class LitAttention(nn.Module):
         else:
             k, v = k.repeat_interleave(each, 1), v.repeat_interleave(each, 1)
         v = v.roll(1, 1) if self.fault == "values of the next head" else v
+        q, k = _moved(q, k, self.fault)
         q = q.reshape(B, -1, T, DEPTH)
         if not (self.fault == "rotary of one layer missing" and self.at):
             q = self.turn(q)

@@ -178,28 +178,33 @@ def batched(subject: Subject, turn: int = 0) -> dict[str, Any]:
 
 
 def missing_softmax(subject: Subject) -> Finding | Passed:
-    """Values are multiplied with q·k of two projections, which was at most scaled and masked, without a softmax.
+    """Values are multiplied with q·k of two projections, which was scaled and masked, without a softmax, or with a
+    sigmoid, tanh, ReLU or softplus in its place.
 
     Linear attention has a function of q and k or of their products, such as a decay, and is not reported. Cannot see
-    another function in place of the softmax, nor q and k that are not products with weights of the model.
+    other functions, nor q and k that are not products with weights of the model.
     """
     from ..run_checks.sources import read_sources  # loads torch
 
     if not hasattr(subject.model, "named_parameters"):
         raise NotApplicable("functions have no weights, of which q and k are products")
     try:
-        layers = listed(dict.fromkeys(read_sources(subject).unweighted))
+        unweighted = dict(read_sources(subject).unweighted)
     except Raised as error:
         raise NotApplicable(f"the products of the model cannot be followed: {error}") from None
-    if not layers:
+    if not unweighted:
         return Passed("missing-softmax", "no product q·k is multiplied with values without a softmax (threshold: 0)")
+    other = next(filter(None, unweighted.values()), "")
+    cause = f"{other} takes the place of the softmax: the weights of a row have no fixed sum"
+    between = f"after {other}" if other else "scaled or masked at most"
     return found(
         "missing-softmax",
         "fault" if "softmax" in str(subject.model).lower() else "warning",
-        f"layers {layers}",
-        "q·k of two projections is multiplied with the values, scaled or masked at most (threshold: a softmax between)",
-        "the softmax is left out: the scores are used as weights",
-        "pass the scores to softmax(-1) before the product with the values; no fix is needed for linear attention",
+        f"layers {listed(unweighted)}",
+        f"q·k of two projections is multiplied with the values, {between} (threshold: a softmax between)",
+        cause if other else "the softmax is left out: the scores are used as weights",
+        "pass the scores to softmax(-1) before the product with the values; no fix is needed where this is "
+        f"meant, as in {other or 'linear'} attention",
     )
 
 

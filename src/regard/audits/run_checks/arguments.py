@@ -421,8 +421,15 @@ def mask(audited: AuditedCall) -> Finding | bool:
             "a mask hides keys from every row, their own included",
             "let every row attend to its own key, unless these keys are meant to be unused",
         )
-    if not (known.causal or known.window) or 0 in (Q, K) or over_heads(call) or "repeated" in call.notes:
-        return seen is not None and _hides_later(audited, seen)
+    later = seen is not None and not known.causal and _hides_later(audited, seen)
+    if (
+        isinstance(later, Finding)
+        or not (known.causal or known.window)
+        or 0 in (Q, K)
+        or over_heads(call)
+        or "repeated" in call.notes
+    ):
+        return later
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
     apart = by_head or call.given is not None
     heads = range(call.shape[0] if apart else 1)
@@ -433,21 +440,23 @@ def mask(audited: AuditedCall) -> Finding | bool:
 
 
 def _hides_later(audited: AuditedCall, seen: np.ndarray) -> Finding | bool:
-    """A causal mask, or one that shows some later keys and all earlier ones, in a model of images, none of whose
-    modules says that it is causal: its patches have no direction.
+    """A causal mask, or one that shows fewer later keys than earlier ones, in a layer that says that it is not causal,
+    or in a model of images, none of whose modules says that it is causal: its patches have no direction.
     """
     (image,) = audited.of.subject.inputs.values()  # the only one, see `_seen`
-    if image.ndim != 4 or "causal" in repr(audited.of.module).lower():
+    declared = not audited.configured and any(setting(audited.layer, name) is False for name in ("causal", "is_causal"))
+    if not declared and (image.ndim != 4 or "causal" in repr(audited.of.module).lower()):
         return False
     ahead = np.arange(seen.shape[1])[None, :] - np.arange(len(seen))[:, None]  # key − query
-    reach = int(ahead[seen].max(initial=0))
-    if reach >= len(seen) - 1 or not (seen == (ahead <= reach)).all():
+    reach, back = int(ahead[seen].max(initial=0)), -int(ahead[seen].min(initial=0))
+    every = back if declared else len(seen) - 1
+    if reach >= every or not (seen == (ahead <= reach) & (ahead >= -every)).all():
         return True
     return audited.finding(
         "mask",
         "warning",
-        f"each row attends to all earlier keys, but to later ones only up to {reach} ahead (threshold: in a model of "
-        "images, whose modules do not say that they are causal, rows attend to later keys as to earlier ones)",
+        f"each row attends to {counted(back, 'earlier key')}, but to later ones only up to {reach} ahead (threshold: "
+        "in a layer that is declared not to be causal, and in images, rows attend to later keys as to earlier ones)",
         "a causal mask in an encoder, or a window that is open on one side",
         "leave out the mask, or let windows reach equally far on both sides; no fix is needed if images are generated "
         "patch by patch",

@@ -99,6 +99,33 @@ def _layout(audited: AuditedCall) -> Iterator[Finding | bool]:
             "split with view(B, n, H, D).transpose(1, 2), and merge with transpose(1, 2).reshape(B, n, H · D)",
         )
         return
+    n = sources.keys
+    orders = {**dict.fromkeys(parts, tuple(range(n))), **sources.orders}
+    if len({*orders.values()}) > 1 and sources.shape[1] == n:
+        name = next(
+            name
+            for name in (*(name for name in "kv" if orders.get("k") != orders.get("v")), "q")
+            if name in sources.orders
+        )
+        array = WORDS[name]
+        yield audited.finding(
+            "projections",
+            "fault",
+            f"row 0 of the {array} is row {orders[name][0]} of a product with a weight, row 1 is row {orders[name][1]},"
+            " and others are in order (threshold: 0)",
+            f"{array} are in another order of positions than the rest of the call: rolled, flipped or sorted alone",
+            f"leave {array} in the order of the tokens, or give queries, keys and values the same order",
+        )
+        return
+    if sources.repeats:
+        yield audited.finding(
+            "projections",
+            "fault",
+            "all rows of the queries are equal, and those of the keys are not (threshold: 0)",
+            "all rows have one query: that of one position is used for the others too",
+            "compute q of every row's own input",
+        )
+        return
     known = {name: part.blocks for name, part in parts.items()}
     wrong = {name: blocks for name, blocks in known.items() if list(blocks) != sorted(blocks)}
     if "v" in wrong and len(audited.of.sources.calls[audited.call.name]) > 1:

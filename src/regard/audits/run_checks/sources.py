@@ -26,6 +26,7 @@ WIDEST = 1 << 16  # columns of such a product
 KEPT = 1 << 22  # numbers of a call's product that are kept
 TRIED = 64  # weights that are changed to see whether an output depends on them
 FACTORS = ("mul", "div", "__mul__", "__truediv__")  # of scores: numbers, or gates, decays and sums of weights
+OTHERS = ("sigmoid", "tanh", "relu", "softplus")  # functions of scores that take the place of a softmax
 AFFINE = re.compile(r"mul|div|add|sub|fill|where|drop|^to$|type|float|half|view|shape|contiguous|clone|permute|squeeze")
 ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|enc|$|\.)|embed_pos")
 KINDS = {  # of tables, by their names
@@ -65,7 +66,8 @@ class Source:
 @dataclass(eq=False)
 class CallSources:
     """The sources of one call. shape: (heads, rows, depth) of q; () if unknown · keys: how many · merged: how the heads
-    of the output were merged into what a weight multiplies; None where none does
+    of the output were merged into what a weight multiplies; None where none does · orders: of q, k or v whose rows are
+    those of a product in another order, the row of each · repeats: whether all rows have the query of the first
     """
 
     shape: tuple[int, ...]
@@ -74,6 +76,8 @@ class CallSources:
     k: Source | None
     v: Source | None
     merged: str | tuple[int, ...] | None = None
+    orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    repeats: bool = False
 
 
 class Unread(NamedTuple):
@@ -107,9 +111,9 @@ ROLES = {
 class Sources(Observer):
     """Finds the sources of every attention call of a model while it runs.
 
-    calls: by the path of the layer, in order · ran: the paths of the modules that ran · unweighted: the paths of the
-    layers that multiply q·k with values without a softmax · padded: whether some positions are padding, so that the
-    others may be counted from elsewhere
+    calls: by the path of the layer, in order · ran: the paths of the modules that ran · unweighted: (path of the layer,
+    the function in the place of the softmax or "") where q·k is multiplied with values without a softmax · padded:
+    whether some positions are padding, so that the others may be counted from elsewhere
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -118,7 +122,7 @@ class Sources(Observer):
         self.recent: deque[Product] = deque(maxlen=RECENT)
         self.calls: dict[str, list[CallSources]] = defaultdict(list)
         self.ran: set[str] = set()
-        self.unweighted: list[str] = []
+        self.unweighted: list[tuple[str, str]] = []
         self.padded = False
         self.waiting: tuple[CallSources, torch.Tensor] | None = None
 
@@ -135,8 +139,8 @@ class Sources(Observer):
         weight = max(((part.numel(), name) for part, name in zip(given, named) if name), default=(0, None))[1]
         x = next((part for part, name in zip(given, named) if name is None and part.ndim > 1), None)
         if weight is None or x is None:
-            if self._lacks_softmax(out):
-                self.unweighted.append(self.layer)
+            if (other := self._in_place_of_softmax(out)) is not None:
+                self.unweighted.append((self.layer, other))
             return
         x, y = x.detach(), out.detach().clone()
         if "conv" in getattr(function, "__name__", ""):  # its positions are the last axes
@@ -145,21 +149,25 @@ class Sources(Observer):
             self.waiting[0].merged = merged(x, self.waiting[1])
         self.recent.append(Product(weight, y))
 
-    def _lacks_softmax(self, out: torch.Tensor) -> bool:
-        """Whether this is the product of values with q·k, which was scaled and masked only, of projections q and k that
-        are not the same. Linear attention by design has a function of q and k, or of their products.
+    def _in_place_of_softmax(self, out: torch.Tensor) -> str | None:
+        """The function in the place of the softmax, where this is the product of values with q·k of two projections;
+        "" if the scores were scaled and masked only. Linear attention by design has a function of q and k, or a decay.
         """
         trail = self.products.trails.get(out)
         factors = [] if trail is None else [self.products.trails.get(part) for part in trail.outside]
         scores = next((part for part in factors if part not in (None, trail)), None)
         if scores is None or scores.scores is not None:
-            return False
+            return None
+        functions = [step.name.strip("_") for step in scores.steps[1:] if not AFFINE.search(step.name)]
+        if functions and (len(functions) > 1 or functions[0] not in OTHERS):
+            return None
         for step in scores.steps[1:]:
             others = tensors_in((*step.args, *step.kwargs.values()))
-            if not AFFINE.search(step.name) or (step.name in FACTORS and any(part.numel() > 1 for part in others)):
-                return False
+            if step.name in FACTORS and any(part.numel() > 1 for part in others):
+                return None
         of_q, of_k = (source_of(part, self.recent) for part in (scores.q, scores.k))
-        return bool(of_q and of_k and (of_q.weight, of_q.blocks) != (of_k.weight, of_k.blocks))
+        apart = of_q and of_k and (of_q.weight, of_q.blocks) != (of_k.weight, of_k.blocks)
+        return "".join(functions) if apart else None
 
     def called(self, call: ObservedCall) -> None:
         """Finds the sources of a call."""
@@ -171,6 +179,11 @@ class Sources(Observer):
             return
         of_q, of_k, of_v = (source_of(part, self.recent) for part in (call.q, call.k, call.v))
         sources = CallSources(tuple(q.shape), k.shape[1], of_q, of_k, of_v)
+        for name, part, source in (("q", q, of_q), ("k", k, of_k), ("v", v, of_v)):
+            if source is None and (order := _order(part, self.recent)) is not None:
+                sources.orders[name] = order
+        alone = q.shape[1] == k.shape[1] >= FEWEST and bool(q.any()) and not bool((k == k[:, :1]).all())
+        sources.repeats = alone and bool((q == q[:, :1]).all())
         self.calls[call.layer].append(sources)
         self.waiting = None if out is None else (sources, out)
 
@@ -191,6 +204,25 @@ def source_of(given: torch.Tensor, products: Iterable[Product]) -> Source | None
         for piece in _pieces(y, part.numel()):
             if len(part) > 1 and (factor := _ratio(part, piece.reshape(part.shape))) is not None:
                 return Source(product.weight, SPLIT, factor=factor)
+    return None
+
+
+def _order(part: torch.Tensor, products: Iterable[Product]) -> tuple[int, ...] | None:
+    """The row of a product that each row of q, k or v (heads, n, D) has the length of, up to one factor, where all
+    lengths of a head differ and its heads agree; None if there is none.
+    """
+    n, D = part.shape[1:]
+    lengths, places = part.norm(dim=-1).sort(-1)
+    if n < 2 * FEWEST or not (lengths.diff(dim=-1) > 0).all():
+        return None
+    for product in reversed([*products]):
+        y = product.y.float()
+        for blocks in _split(y, n, D) if y.numel() % (n * D) == 0 and y.device == part.device else ():
+            others, rows = blocks.norm(dim=-1).sort(-1)
+            ratios = lengths[0] / others.clamp(min=1e-30)
+            alike = ratios.amax(-1) - ratios.amin(-1) <= _tolerance(part) * ratios.mean(-1)
+            for block in alike.nonzero().flatten().tolist()[:1]:
+                return tuple(rows[block][places[0].argsort()].tolist())
     return None
 
 
