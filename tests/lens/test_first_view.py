@@ -56,6 +56,14 @@ def test_a_head_in_which_all_rows_attend_to_one_word_comes_last(rows, hub):
     assert choose(toy({0: rows, 1: rows})).head == 0
 
 
+def test_plain_positions_beside_a_text_come_last():
+    """As those of an encoder of images, whose patches are not known."""
+    run = toy({0: {6: 0}}, {0: {6: 3}})
+    run.axes["plain"] = Axis.of(8, name="plain")
+    seeing = dataclasses.replace(run.calls[0], queries="plain", keys="plain")
+    assert choose(dataclasses.replace(run, calls=(seeing, run.calls[1]))).call == 1
+
+
 def test_what_was_asked_for_is_chosen():
     """A call, head and token that are named are kept; a token can be a position or a word, whatever its case, also
     where it is cut into several tokens: its last one.

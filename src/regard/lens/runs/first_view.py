@@ -52,7 +52,7 @@ def choose(
     of another text, and its weight is at least twice as much; otherwise it is 0. It counts times the logarithm of the
     distance. The head in which this is largest, on average over its ordinary rows, is chosen, or in
     the given token's row; then the row in which it is largest. Without a token, heads in which most rows have the same
-    strongest key come last.
+    strongest key come last, and so do those of plain positions, such as an encoder of images has beside a text.
 
     call: the number of a call · token: a position among the rows, or a word of their text · findings: of an audit, as
     JSON. Refused: an unknown call, head or token.
@@ -82,28 +82,28 @@ def choose(
         return faulty
     if token is None:
         scores = np.array([telling[at].far[h].sum() / max(1, telling[at].rows.sum()) for at, h in places])
-        apart = scores * [not telling[at].hub[h] for at, h in places]
+        plain = {name for name, axis in run.axes.items() if axis.tokens == Axis.of(len(axis)).tokens}
+        apart = scores * [not telling[at].hub[h] and run.calls[at].queries not in plain for at, h in places]
         scores = apart if apart.any() else scores
     else:
         scores = np.array([telling[at].far[h, rows[run.calls[at].queries]] for at, h in places])
     best = int(np.argmax(scores))
     at, number = places[best]
     chosen, own = run.calls[at], telling[at].own[number]
-    among = "of the requested heads" if call is not None or head is not None else "of all heads"
+    query = _row(chosen, telling[at], number) if token is None else rows[chosen.queries]
+    asked = call is not None or head is not None
+    among = f"of {'the requested' if asked else 'all'} heads"
     if len(places) == 1:
-        why = "the requested head" if among == "of the requested heads" else "the only head"
+        why = "the requested head" if asked else "the only head"
     elif not scores[best] > 0:
         why = f"the first {among}: none of them has a row that is unlike the others"
     elif token is None:
         mean = own.sum() / max(1, telling[at].rows.sum())
         why = f"{among}, it attends most to far tokens that other rows attend to less: by {points(mean)}"
     else:
-        more = own[rows[chosen.queries]]
         what = "this token attends most here to a far token that other rows attend to less"
-        why = f"{among}, {what}: by {points(more)}"
-    if token is not None:
-        return Choice(at, number, rows[chosen.queries], why)
-    return Choice(at, number, _row(chosen, telling[at], number), why)
+        why = f"{among}, {what}: by {points(own[query])}"
+    return Choice(at, number, query, why)
 
 
 def points(share: float) -> str:
@@ -117,13 +117,14 @@ def _mattering(run: Run) -> Choice | None:
     if effects is None or effects.of != "heads":
         return None
     rows = {name: row for row, name in enumerate(effects.layers)}
-    places = [
-        (at, rows[call.name], h) for at, call in enumerate(run.calls) if call.name in rows for h in range(call.shape[0])
-    ]
-    changes = [effects.values[place[1:]] for place in places]
-    at = int(np.argmax(np.nan_to_num(np.abs(changes))))
-    call, _, head = places[at]
-    return Choice(call, head, 0, f"without it, {effects.measure} changes most: by {changes[at]:+.3g}")
+    changes = {
+        (at, h): effects.values[rows[call.name], h]
+        for at, call in enumerate(run.calls)
+        if call.name in rows
+        for h in range(call.shape[0])
+    }
+    best = max(changes, key=lambda place: np.nan_to_num(abs(changes[place])))
+    return Choice(*best, 0, f"without it, {effects.measure} changes most: by {changes[best]:+.3g}")
 
 
 def _faulty(run: Run, telling: Mapping[int, Telling], findings: Sequence[Mapping[str, Any]]) -> Choice | None:
@@ -190,7 +191,7 @@ def _telling(run: Run, call: Call) -> Telling:
 
 def _most_common(keys: np.ndarray) -> float:
     """The share of the most common one."""
-    return float(np.bincount(keys).max() / len(keys)) if len(keys) else 0.0
+    return np.bincount(keys).max(initial=0) / max(1, len(keys))
 
 
 def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
