@@ -116,15 +116,14 @@ class Model(RuleBasedStateMachine):
 
     @rule(with_score=st.booleans(), with_sinks=st.booleans(), data=st.data())
     def attend_again(self, with_score, with_sinks, data):
-        numbers = [number for number, own in enumerate(self.stepped) if own]
-        self.attend(with_score, with_sinks, self.some(data, numbers))
+        self.attend(with_score, with_sinks, self.some(data, np.flatnonzero(self.stepped).tolist()))
 
     def attend(self, with_score=False, with_sinks=False, chosen=None):
         """Each sequence's newest rows get the bits that attention over all its keys gives them; padding gives 0."""
         if chosen is None and not all(self.stepped):
             with refusing("the last append was for other sequences"):
                 self.cache.attend(self.drawn(len(self.sequences), H, self.width, D))
-            chosen = [number for number, own in enumerate(self.stepped) if own]
+            chosen = np.flatnonzero(self.stepped).tolist()
         rules = {
             "mask": CAUSAL,
             "score": rg.alibi(SLOPES) if with_score else None,
