@@ -59,7 +59,7 @@ def audit(
         from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
 
         what, given = model_of("audit", model, inputs)
-        status.update("running the model about fifty times")
+        status.update("running the model fifty to ninety times")
         report = run_audit(what, None if text is None else read_text("audit", text), inputs=given, checks=names)
     if as_json:
         emit_json(report.to_json())
