@@ -107,9 +107,9 @@ def audit(
 ) -> Audit:
     """Checks the attention of a model or of a recorded run for faults.
 
-    A model runs about fifty times, in evaluation mode and without gradients, with the inputs changed between runs. A
-    difference between two runs is a fault if it exceeds 8 times the measured effect of rounding. The model, inputs and
-    random state of the caller are left unchanged. docs/reference/checks.md describes every check.
+    A model runs fifty to ninety times, in evaluation mode and without gradients, with the inputs changed between runs.
+    A difference between two runs is a fault if it exceeds 8 times the measured effect of rounding. The model, inputs
+    and random state of the caller are left unchanged. docs/reference/checks.md describes every check.
 
     Args:
         what: a transformers model or the name of one (a folder or a hub id; None: MiniLM); any torch module or function
