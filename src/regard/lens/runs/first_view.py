@@ -91,10 +91,10 @@ def choose(
     at, number = places[best]
     chosen, own = run.calls[at], telling[at].own[number]
     query = _row(chosen, telling[at], number) if token is None else rows[chosen.queries]
-    asked = call is not None or head is not None
-    among = f"of {'the requested' if asked else 'all'} heads"
+    limited = call is not None or head is not None
+    among = f"of {'the requested' if limited else 'all'} heads"
     if len(places) == 1:
-        why = "the requested head" if asked else "the only head"
+        why = "the requested head" if limited else "the only head"
     elif not scores[best] > 0:
         why = f"the first {among}: none of them has a row that is unlike the others"
     elif token is None:
