@@ -362,13 +362,13 @@ def flash_attn_with_kvcache(
     if rotary_cos is not None and rotary_sin is not None:
         angles = rotary_cos, rotary_sin, rotary_interleaved
         local = causal or tuple(window_size) != (-1, -1)
-        q = _rotate(q, before[:, None] + (torch.arange(Q) if local else torch.zeros(Q, dtype=torch.int64)), *angles)
+        q = _rotate(q, before[:, None] + torch.arange(Q) * local, *angles)
         k = None if k is None else _rotate(k, before[:, None] + torch.arange(new), *angles)
     entry = torch.arange(B) if cache_batch_idx is None else cache_batch_idx.long()
     if k is not None and v is not None:
         place = before[:, None] + torch.arange(new)
         page = k_cache.shape[1]
-        rows = entry[:, None].expand(B, new)
+        rows = entry[:, None]
         if block_table is not None:
             rows, place = block_table.long().gather(1, place // page), place % page
         k_cache[rows, place], v_cache[rows, place] = k.to(k_cache.dtype), v.to(v_cache.dtype)

@@ -73,8 +73,8 @@ def memory_efficient_attention(
     out = softmax(scale · q kᵀ + attn_bias) v
 
     Args:
-        query: (B, M, H, K), or (B, M, K) for one head, or (B, M, G, H, K) for H query heads on each of G key heads.
-        key: (B, N, H, K), (B, N, K), or (B, N, G, H, K) in which the heads of a group are equal.
+        query: (B, M, H, K), or (B, M, K) for one head, or (B, M, G, H, K) for H query heads in each of G groups.
+        key: (B, N, H, K), (B, N, K), or (B, N, G, H, K); keys and values that are expanded along H are read once.
         value: the same of the values, of depth Kv.
         attn_bias: an `AttentionBias`, or floats (B, H, M, N) that are added; for (B, M, K) also (B, M, N).
         p: the rate at which weights are dropped, by a seed of torch's generator.
@@ -150,7 +150,9 @@ def _attend(query, key, value, attn_bias, *, p: float, scale: float | None, lse:
     if axes == 3:
         query, key, value = (each[:, :, None] for each in (query, key, value))
     elif axes == 5:
-        query, key, value = query.flatten(2, 3), *(each[:, :, :, 0] for each in (key, value))
+        if key.stride(3) == value.stride(3) == 0:  # one head for each group, as xformers finds it
+            key, value = key[..., :1, :], value[..., :1, :]
+        query, key, value = (each.flatten(2, 3) for each in (query, key, value))
     if isinstance(attn_bias, PagedBlockDiagonalGappyKeysMask):
         at, attn_bias = attn_bias.unpaged()
         key, value = key[:, at], value[:, at]
@@ -158,18 +160,18 @@ def _attend(query, key, value, attn_bias, *, p: float, scale: float | None, lse:
     if isinstance(attn_bias, AttentionBias):
         mask, score = attn_bias.rules(query.shape[1], key.shape[1])
     if isinstance(score, torch.Tensor):
-        if axes == 3 and score.ndim == 3:
+        if axes == score.ndim == 3:
             score = score[:, None]
-        elif axes == 5 and score.ndim == 5:
+        elif axes == score.ndim == 5:
             score = score.flatten(1, 2)
     seed = int(torch.randint(2**63 - 1, ())) if p else None
-    start = None if mask is None else 0
-    arguments = Arguments(mask, score, scale, start, None, p, seed)
+    arguments = Arguments(mask, score, scale, None if mask is None else 0, None, p, seed)
     query, key, value = (each.transpose(1, 2) for each in (query, key, value))
     if not lse:
         return attention_rows_first(query, key, value, arguments).reshape(*form, value.shape[-1])
     out, sums = attention_with_lse(query, key, value, **arguments._asdict())
-    sums = sums.unflatten(1, form[2:]) if axes == 5 else sums
+    if axes == 5:
+        sums = sums.unflatten(1, form[2:])
     return out.transpose(1, 2).reshape(*form, value.shape[-1]), sums
 
 
