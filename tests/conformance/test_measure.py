@@ -199,6 +199,16 @@ def test_a_function_that_takes_little_is_measured_as_far_as_it_goes(condition, u
     assert set(measured.unmeasured) == unmeasured
 
 
+def test_the_dtypes_of_a_wrong_function_are_not_judged():
+    """That float16 fails says nothing where float32 is as wrong; what is declared stays."""
+    declared = Adapter(arrays="numpy", dtypes=("float32", "float16"), declared=("arrays", "dtypes"))
+
+    measured = measured_of(lambda q, k, v: textbook(q + v.std(), k, v), declared)
+
+    assert "dtypes" in measured.unmeasured and measured.adapter.dtypes == declared.dtypes
+    assert "dtypes" not in {each.field for each in measured.deviations}
+
+
 def raising(q, k, v):
     raise RuntimeError("never")
 

@@ -65,7 +65,59 @@ def cut(axis, first):
     return function
 
 
+def skipping_causal_tiles(q, k, v, causal=False):
+    """The last tile of 16 keys is counted from the first row."""
+    visited = rg.key < -(-q.shape[-2] // 16) * 16
+    return rg.attention(q, k, v, mask=rg.causal() & visited if causal else None)
+
+
+def skipping_window_tiles(q, k, v, window=None):
+    """The first tile of 16 keys is rounded up."""
+    if window is None:
+        return rg.attention(q, k, v)
+    first = (rg.query // 16 * 16 - int(window) + 15) // 16 * 16
+    return rg.attention(q, k, v, mask=rg.window(int(window)) & (rg.key >= first))
+
+
+def skipping_tiles_of_lengths(q, k, v, seq_lens=None):
+    """The lengths of long entries are rounded down to whole tiles of 16 keys."""
+    if seq_lens is None:
+        return rg.attention(q, k, v)
+    lengths = np.asarray(seq_lens)
+    return rg.attention(q, k, v, mask=rg.lengths(np.where(lengths > 16, lengths // 16 * 16, lengths)))
+
+
+def sinks_in_every_tile(q, k, v, sinks=None):
+    """The sinks are added to the sum of each tile of 16 keys."""
+    tiles = -(-k.shape[-2] // 16)
+    return rg.attention(q, k, v, sinks=None if sinks is None else sinks + np.log(tiles, dtype=np.float32))
+
+
+def lse_of_the_last_tile(q, k, v):
+    """The lse holds the tiles of 128 keys but the first ones."""
+    out, lse = rg.attention(q, k, v, return_lse=True)
+    last = (k.shape[-2] - 1) // 128 * 128
+    return out, lse if last <= 0 else rg.attention(q, k[..., last:, :], v[..., last:, :], return_lse=True)[1]
+
+
+def gradients_of_whole_tiles(q, k, v):
+    """The gradients of the keys after the last whole tile of 16 are 0."""
+    import torch
+
+    keys = k.shape[-2]
+    whole = keys // 16 * 16 or keys
+    end = [each[..., whole:, :].detach() for each in (k, v)]
+    k, v = (torch.cat([each[..., :whole, :], tail], -2) for each, tail in zip((k, v), end))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
 FAULTS = {
+    "tiles of a causal mask": skipping_causal_tiles,
+    "tiles of a window": skipping_window_tiles,
+    "tiles of lengths": skipping_tiles_of_lengths,
+    "sinks in every tile": sinks_in_every_tile,
+    "the lse of the last tile": lse_of_the_last_tile,
+    "gradients of whole tiles": gradients_of_whole_tiles,
     "scale of one row": ignoring("scale"),
     "softcap of one row": ignoring("softcap"),
     "bias of one row": ignoring("bias"),
@@ -84,8 +136,8 @@ FAULTS = {
 @pytest.mark.one_in(3)
 @by_name("fault", FAULTS)
 def test_it_is_rejected(fault):
-    """At level 2, with a counterexample that has the size or the row."""
-    assert rg.conform(fault, level=2).findings
+    """At level 3, with a counterexample that has the size or the row."""
+    assert rg.conform(fault, level=3).findings
 
 
 def test_packed_rows_have_several_entries_only_with_their_starts():

@@ -153,9 +153,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def _name(value: object) -> str:
-    """A path or an address."""
-    if isinstance(value, tuple):
-        value = ":".join(map(str, value[:2]))
+    """A path."""
     return one_line(os.fsdecode(value) if isinstance(value, bytes) else str(value))
 
 
@@ -166,27 +164,22 @@ def _opened(arguments: tuple) -> str:
     return f"wrote to the file {shown}" if written and shown != os.devnull and "__pycache__" not in shown else ""
 
 
-def _said(words: str, position: int | None = None) -> Callable[[tuple], str]:
-    return lambda arguments: words if position is None else words + _name(arguments[position])
+def _said(words: str, named: bool = True) -> Callable[[tuple], str]:
+    return lambda arguments: words + _name(arguments[0]) if named else words
 
 
 # The events of sys.addaudithook, and how they are said.
 WORDS: dict[str, Callable[[tuple], str]] = {
-    **dict.fromkeys(("os.fork", "os.forkpty", "os.posix_spawn", "os.exec"), _said("started a process")),
-    **dict.fromkeys(("subprocess.Popen", "os.system", "_posixsubprocess.fork_exec"), _said("started a process")),
-    "socket.connect": _said("opened a network connection to ", 1),
-    "socket.sendto": _said("sent to the network address ", 1),
-    "socket.bind": _said("opened the network address ", 1),
-    "socket.getaddrinfo": _said("looked up the network address ", 0),
+    **dict.fromkeys(
+        ("os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "subprocess.Popen", "os.system"),
+        _said("started a process", named=False),
+    ),
     "open": _opened,
-    "os.remove": _said("removed the file ", 0),
-    "os.rename": _said("renamed the file ", 0),
-    "os.truncate": _said("wrote to the file ", 0),
-    "os.mkdir": _said("created the folder ", 0),
-    "os.rmdir": _said("removed the folder ", 0),
-    "signal.pthread_kill": _said("sent a signal"),
-    "os.kill": _said("sent a signal"),
-    "os.killpg": _said("sent a signal"),
+    "os.remove": _said("removed the file "),
+    "os.rename": _said("renamed the file "),
+    "os.truncate": _said("wrote to the file "),
+    "os.mkdir": _said("created the folder "),
+    "os.rmdir": _said("removed the folder "),
 }
 
 

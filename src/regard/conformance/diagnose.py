@@ -102,11 +102,18 @@ class Diagnosis:
     seed: int
 
     def findings(self, results: Sequence[Result], deviations: Sequence[Deviation] = ()) -> list[Finding]:
-        """The findings: conventions first, then laws in order, then expected failures that did not fail."""
+        """The findings: whatever keeps the function from running first, then conventions, then laws in order, then
+        expected failures that did not fail.
+        """
+
+        def order(finding: Finding) -> tuple:
+            by_law = () if finding.kind == "convention" else (finding.mistake is None, finding.level, finding.law)
+            return finding.level > 0, len(by_law), *by_law
+
         found = [self._convention(each) for each in deviations]
         failed = [each for each in results if each.status == "fail"]
         broken = self._laws(failed, [each for each in results if each.status == "pass"])
-        found += sorted(broken, key=lambda each: (each.level > 0, each.mistake is None, each.level, each.law))
+        found = sorted([*found, *broken], key=order)
         for each in results:
             if each.status == "unexpected-pass":
                 cause, fix = "what it was expected to fail for is fixed", "remove it from `expected` in the adapter"

@@ -60,6 +60,7 @@ class BaseFinding:
         return "\n".join([self.title, *(f"  {name:8}  {words}" for name, words in self.rows)])
 
 
+BLOCKS = (16, 32, 64, 128)  # keys in a tile of the kernels that people write
 Change = Callable[[Arguments], Arguments | None]
 
 

@@ -116,6 +116,7 @@ def _edges(dtype: Any) -> tuple[Probe, ...]:
         Probe("nan-values", "NaN in a value that is masked", drawn.call(v=nan_v, lengths=np.array([4]))),
         Probe("nan-keys", "NaN in a masked key", drawn.call(k=nan_k, lengths=np.array([4]))),
         Probe("many-keys", "no whole number of blocks", many.call()),
+        Probe("many-keys-sinks", "more keys than a block, and a sink", many.call(sinks=many.normal(1))),
     )
 
 

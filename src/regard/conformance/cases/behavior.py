@@ -31,7 +31,7 @@ def basics(limits: Limits, seed: int) -> Iterator[Case]:
     yield maker.case(0, "the output has the dtype of the inputs, or a wider one", "dtype", check=_dtype)
     yield maker.case(0, "the inputs are not changed", "inputs", check=_quiet("changed its input"))
     yield from _inputs(maker)
-    says = "nothing outside of the call is changed: random state, files, processes, network"
+    says = "nothing outside of the call is changed: random state, files, processes"
     yield maker.case(0, says, "state", check=_quiet(""))
     yield maker.case(0, "the same call gives the same bits twice", "twice", check=_twice)
 

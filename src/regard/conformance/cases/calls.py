@@ -39,6 +39,7 @@ LONG_MASKS = (
     ("mask-of-300-keys", {"B": 1, "H": 1, "Q": 3, "K": 300}),
     ("mask-equal-sizes", {"B": 3, "H": 3, "Q": 3, "K": 3}),
 )
+TILES = {"B": 1, "H": 2, "Q": 20, "K": 300}  # more tiles of keys than of rows
 MAY_REFUSE = ("wider-values", "other-value-depth", "520-keys", "mask-of-300-keys")  # other depths, long contexts
 EMPTY = (("no-rows", {"Q": 0, "K": 3}), ("no-keys", {"Q": 3, "K": 0}), ("no-entries", {"B": 0}))
 
@@ -149,8 +150,8 @@ def _causal(maker: Maker) -> Iterator[Case]:
     if maker.limits.rectangular:
         top_left = maker.limits.adapter.causal == "top-left"
         first = "the first row at the first key" if top_left else "the last row at the last key"
-        for name, sizes in (("causal-fewer-rows", {"Q": 3, "K": 7}), ("causal-last-row", {"Q": 1, "K": 6})):
-            yield maker.case(3, f"causal masks begin with {first}", name, sizes, causal=True)
+        for name, sizes in (("fewer-rows", {"Q": 3, "K": 7}), ("last-row", {"Q": 1, "K": 6}), ("over-300-keys", TILES)):
+            yield maker.case(3, f"causal masks begin with {first}", f"causal-{name}", sizes, causal=True)
 
 
 def edges(limits: Limits, seed: int) -> Iterator[Case]:
@@ -178,6 +179,7 @@ def _windows(maker: Maker) -> Iterator[Case]:
             yield case(f"window-{before}-causal", square, window=(before, 0), causal=True)
     if limits.rectangular:
         yield case("window-fewer-rows", {"Q": 4, "K": 9}, window=limits.window(2))
+        yield case("window-over-300-keys", TILES, window=limits.window(40))
     if limits.adapter.window.startswith("left-right") or limits.takes("window_before"):
         yield case("window-both-sides", square, window=(2, 1))
         yield case("window-after-only", square, window=(0, 3))
@@ -201,6 +203,8 @@ def _empty_rows(maker: Maker) -> Iterator[Case]:
         yield case("empty-rows-causal", {"Q": 6, "K": 4}, causal=True)
     beyond = "keys beyond the length of a batch entry are not attended to"
     yield maker.case(2, beyond, "lengths", {"K": 7}, lengths=np.array([7, 3] if limits.batch else [3]))
+    many = np.array([300, 130] if limits.batch else [130])
+    yield maker.case(2, beyond, "lengths-of-300-keys", {"K": 300}, lengths=many)
     yield case("length-zero", {"K": 7}, lengths=np.array([3, 0] if limits.batch else [3]))
 
 
@@ -216,6 +220,7 @@ def _denominators(maker: Maker) -> Iterator[Case]:
         yield case("lse-scale", scale=0.8)
         yield case("lse-large-scores", {"size": 20.0})
         yield case("lse-mask", mask=Draw.mask)
+        yield case("lse-over-300-keys", TILES)
     H = limits.sizes()["H"]
     case = partial(maker.case, 8, "a sink is one more logit in the denominator, without a value")
     for name, sinks in (
@@ -227,6 +232,7 @@ def _denominators(maker: Maker) -> Iterator[Case]:
         yield case(name, sinks=sinks.astype(np.float32))
     ones = np.ones(H, np.float32)
     yield case("sinks-causal", {"Q": 6, "K": 6}, sinks=ones, causal=True)
+    yield case("sinks-over-300-keys", {"K": 300}, sinks=ones)
     draw = maker.draw("sinks-empty-row")
     mask = draw.mask()
     mask[:, :, 0] = False
@@ -375,12 +381,14 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
     yield case("plain", 1)
     yield case("square", 1, {"Q": 6, "K": 6})
     yield case("one-row", 1, {"Q": 1, "K": 1})
+    yield case("over-300-keys", 1, TILES)
     yield case("scale", 1, scale=0.7)
     yield case("other-value-depth", 1, {"D": 8, "E": 3}, optional=True)
     yield case("large-scores", 1, {"size": 12.0})
     yield case("causal", 3, {"Q": 6, "K": 6}, causal=True)
     if limits.rectangular:
         yield case("causal-fewer-rows", 3, {"Q": 3, "K": 7}, causal=True)
+        yield case("causal-over-300-keys", 3, TILES, causal=True)
         if limits.adapter.empty_row == "zero" and limits.adapter.causal == "bottom-right":
             yield case("causal-more-rows", 5, {"Q": 6, "K": 4}, causal=True)
     if limits.grouped and limits.heads is None:

@@ -15,6 +15,7 @@ from ...language.expr import Const, Expr, batch, head, key, query
 from ...language.masks import causal
 from ..arguments import Arguments
 from ..mistake import (
+    BLOCKS,
     Change,
     Mistake,
     Softmax,
@@ -237,6 +238,11 @@ def _by_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
     return lambda arguments, mask: query // size >= key // size
 
 
+def _in_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
+    """A causal mask that takes the position of a key in its block for its position."""
+    return lambda arguments, mask: substituted(mask, {key: key % size})
+
+
 def _reversed_rows(arguments: Arguments, mask: Expr) -> Expr:
     return substituted(mask, {query: 2 * arguments.start + arguments.queries - 1 - query})
 
@@ -378,7 +384,17 @@ POSITIONS = (
             "mask each pair of the blocks on the diagonal",
             masks_changed(_by_blocks(size), "causal"),
         )
-        for size in (16, 32, 64)
+        for size in BLOCKS[:3]
+    ),
+    *(
+        _causal(
+            f"causal-keys-counted-in-blocks-{size}",
+            f"a causal mask whose keys are counted from the start of each block of {size}",
+            "the position of a key in its block is compared with the position of the row",
+            "add the start of the block to the positions of its keys",
+            masks_changed(_in_blocks(size), "causal"),
+        )
+        for size in BLOCKS[:3]
     ),
     _window(
         "window-ignored",
@@ -480,6 +496,6 @@ POSITIONS = (
             lambda a, size=size: key < a.keys // size * size if a.keys > size and a.keys % size else None,
             f"a loop over blocks of {size} keys rounds their number down",
         )
-        for size in (16, 32, 64, 128)
+        for size in BLOCKS
     ),
 )

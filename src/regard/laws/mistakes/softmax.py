@@ -13,7 +13,7 @@ import numpy as np
 
 from ...language.analysis import in_range
 from ..arguments import Arguments, highest, lse
-from ..mistake import Change, Mistake, Softmax, both, lse_by, only_if, weights_by, with_a_mask, with_sinks
+from ..mistake import BLOCKS, Change, Mistake, Softmax, both, lse_by, only_if, weights_by, with_a_mask, with_sinks
 
 
 def _over(first: int, second: int) -> Change:
@@ -85,6 +85,32 @@ def _one_more(it: Softmax) -> np.ndarray:
 def _times_scale(it: Softmax) -> np.ndarray:
     scale = it.arguments.scale
     return it.of(it.scores / scale if scale else it.scores) * scale
+
+
+def _streaming(size: int, output: bool, total: bool) -> Change:
+    """Over blocks of so many keys, as flash attention: whether the output and the sum of the blocks before are
+    multiplied by exp(old maximum − new maximum).
+    """
+
+    def shifted(it: Softmax) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        keys, last = it.kept.shape[-1], highest(it.kept, it.sinks)
+        ends = np.minimum(np.arange(keys) // size * size + size, keys) - 1
+        then = np.maximum.accumulate(it.kept, -1)[..., ends]
+        then, last = (np.where(np.isneginf(each), 0, each) for each in (then, last))
+        sums = np.exp(it.kept - (last if total else then)).sum(-1, keepdims=True)
+        if it.sinks is not None:
+            sums = sums + np.exp(it.sinks[:, None] - last).sum(-1, keepdims=True)
+        return np.exp(it.kept - (last if output else then)), sums, last
+
+    def weights(it: Softmax) -> np.ndarray:
+        powers, sums, _ = shifted(it)
+        return powers / np.where(sums == 0, 1, sums)
+
+    def of_sums(it: Softmax) -> np.ndarray:
+        _, sums, last = shifted(it)
+        return (np.log(sums) + last)[..., 0]
+
+    return only_if(lambda arguments: arguments.keys > size, both(weights_by(weights), lse_by(of_sums)))
 
 
 _softmax = partial(Mistake, checks=("softmax",))
@@ -226,6 +252,21 @@ SOFTMAX = (
         "apply the softmax to the masked scores",
         weights_by(_hard),
     ),
+    *(
+        Mistake(
+            f"{name}-{size}",
+            f"a softmax over blocks of {size} keys that does not rescale {what}",
+            f"{what} of the blocks before stays as it was when the maximum grows",
+            "multiply the sum and the output so far by exp(old maximum − new maximum)",
+            _streaming(size, output, total),
+        )
+        for size in BLOCKS
+        for name, what, output, total in (
+            ("running-output-not-rescaled", "the output", False, True),
+            ("running-sum-not-rescaled", "the sum", True, False),
+            ("running-softmax-not-rescaled", "the sum and the output", False, False),
+        )
+    ),
     _softmax(
         "scale-after-softmax",
         "weights that are scaled instead of scores",
@@ -348,6 +389,10 @@ def _without_exp(sinks: np.ndarray, arguments: Arguments) -> np.ndarray:
         return np.log(np.maximum(sinks, 0))
 
 
+def _of_every_block(size: int) -> Callable[[np.ndarray, Arguments], np.ndarray]:
+    return lambda sinks, arguments: sinks + np.log(max(-(-arguments.keys // size), 1))
+
+
 def _as_first_value(it: Softmax) -> np.ndarray:
     weights = it.of()
     rest = 1 - weights.sum(-1, keepdims=True)
@@ -435,6 +480,16 @@ SINKS = (
                 lse_by(_not_shifted(lambda powers, total, top: (np.log(total) + top)[..., 0])),
             )
         ),
+    ),
+    *(
+        _sinks(
+            f"sinks-in-every-block-{size}",
+            f"sinks added for each block of {size} keys",
+            "the sinks are added to the sum in every step of a loop over keys",
+            "add the sinks once, before or after the loop",
+            _changed(_of_every_block(size)),
+        )
+        for size in BLOCKS
     ),
     _sinks(
         "sinks-added-to-scores",
