@@ -1,5 +1,7 @@
 """What commands write: a user's own files and folders that cannot be written are refused before the work."""
 
+from pathlib import Path
+
 import pytest
 
 from regard import Refused
@@ -90,4 +92,7 @@ def test_links_and_devices(tmp_path):
 
     assert not written_by_regard(tmp_path / "config.json")
     assert link.is_symlink() and target.stat().st_size > 5000
-    check_output("plan", "--figure", link, what="a figure", mark=FIGURE)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        check_output("plan", "--figure", link, what="a figure", mark=FIGURE)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

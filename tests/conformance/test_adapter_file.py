@@ -33,6 +33,15 @@ def test_what_is_written_is_read_back(tmp_path):
         assert accepts(to_json(given))
 
 
+def test_what_the_written_file_says():
+    """The lse's fields only of a function that returns one, and of rows without keys only where there can be some."""
+    names = {"q": "q", "k": "k", "v": "v"}
+    for returns in (("out",), ("out", "lse")):
+        for mask in ({}, {"mask": "mask"}):
+            written = to_json(Adapter(returns=returns, parameters=names | mask))
+            assert ("lse" in written, "empty_lse" in written) == ("lse" in returns, "lse" in returns and bool(mask))
+
+
 # One wrong value for each kind of problem, and what the message says of it.
 WRONG = [
     ({"layuot": "BHSD"}, "layuot is not a field", "did you mean 'layout'?"),

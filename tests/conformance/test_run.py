@@ -47,7 +47,7 @@ def here(source):
 def assert_fails(script, folder):
     """A counterexample fails where a user would run it."""
     ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=HANG)
-    assert ran.returncode == 1 and "Error" in ran.stderr, ran.stderr
+    assert ran.returncode == 1 and "Error" in ran.stderr and "NameError" not in ran.stderr, ran.stderr
 
 
 def test_a_right_function_keeps_every_law(written):
@@ -99,9 +99,8 @@ def test_a_run_is_repeatable():
     assert [each.ratio for each in first.results] != [each.ratio for each in other.results]
 
 
-def test_gradients(written, tmp_path):
-    """A torch function whose gradient has no scale: named, with a script that computes the gradient."""
-    source = """
+WITHOUT_SCALE = {
+    "torch": """
 import torch
 
 
@@ -122,10 +121,36 @@ class Attention(torch.autograd.Function):
 
 def attention(q, k, v):
     return Attention.apply(q, k, v)
-"""
-    import torch  # noqa: F401, which gradients need
+""",
+    "jax": """
+import jax
+import jax.numpy as jnp
 
-    report = rc.conform(written(source))
+
+@jax.custom_jvp
+def scores(q, k):
+    return q @ jnp.swapaxes(k, -1, -2) * q.shape[-1] ** -0.5
+
+
+@scores.defjvp
+def slopes(given, along):
+    (q, k), (dq, dk) = given, along
+    return scores(q, k), dq @ jnp.swapaxes(k, -1, -2) + q @ jnp.swapaxes(dk, -1, -2)
+
+
+def attention(q, k, v):
+    s = scores(q, k)
+    return jax.nn.softmax(s) @ v, jax.nn.logsumexp(s, -1)
+""",
+}
+
+
+@pytest.mark.parametrize("library", WITHOUT_SCALE)
+def test_gradients(written, tmp_path, library):
+    """A function whose gradient has no scale: named, with a script that computes the gradient."""
+    pytest.importorskip(library)
+
+    report = rc.conform(written(WITHOUT_SCALE[library]))
 
     assert report.level == 2 and report.findings[0].mistake == "gradient-scale-missing", str(report.findings)
     assert_fails(report.findings[0].counterexample, tmp_path)

@@ -250,6 +250,7 @@ def test_reads():
     assert VECTOR[-1] is VECTOR[6] and MATRIX[0, -1] is MATRIX[0, 2]
     assert isinstance(MATRIX[head], View) and MATRIX[head][key] is MATRIX[head, key]
     assert MATRIX[..., key][head] is MATRIX[head, key] and MATRIX[head, 1:][-1] is MATRIX[head, 2]
+    assert VECTOR[2:5][key] is VECTOR[np.clip(key, 0, 2) + 2], "beyond a slice stands its last element"
     assert isinstance(VECTOR[key], Read) and VECTOR[key].kind == "int" and MATRIX[0, 0].kind == "float"
     assert isinstance(VECTOR, Table) and len(VECTOR) == 7 and MATRIX.shape == (2, 3)
 

@@ -73,6 +73,7 @@ WRONG = {
     "solution-of-another": (SCORES.replace("def scores(q, k):\n    return q @ k.T / q", "def score(q, k):\n    return q"), 20, "does not define scores", "use the name"),
     "tests-of": (SCORES + TESTS.replace('tests_of = "scores"', 'tests_of = "score"'), 58, "tests_of of tests-of-scores", "mean 'scores'"),
     "claim": ("```python claim a\n1\n```\n", 7, "the claim a says nothing", "add it"),
+    "visual": ("```python visual a softmx\n'x'\n```\n", 7, "a is a visual of kind 'softmx'", "did you mean"),
     "outcome": ('```python claim a maybe\n"""x"""\n```\n', 7, "the outcome 'maybe' of a", "choose one"),
     "condition": ('```python claim a holds if\n"""x"""\n```\n', 7, "the condition of a", "correct one"),
     "no-condition": ('```python claim a holds\n"""x\n\nholds if: y\n"""\n```\n', 7, "the condition of a", "correct one"),

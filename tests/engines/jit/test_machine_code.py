@@ -104,6 +104,13 @@ def test_new_numbers_compile_nothing():
     assert kernels(31, [5, 6, 130], scale=0.3, dropout=0.9, seed=2**64 - 1) == before
 
 
+def test_rules_that_read_other_positions_are_other_kernels():
+    """The same operators on rows, keys, heads and batch entries."""
+    q, k, v = (np.tile(each, (5, 5, 1, 1)) for each in arrays())
+    for name in ("query", "key", "head", "batch"):
+        agrees(q, k, v, mask=getattr(rg, name) >= 3)
+
+
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 here = pytest.mark.parametrize("isa", [on(isa, sweep=isa != host().isa) for isa in ISAS])

@@ -140,6 +140,7 @@ def test_performer_weights_are_exact_on_average():
     """E[φ(q)·φ(k)] = exp(q·k / √D): the mean over independent draws lies within five of its own standard errors."""
     depth, draws = 8, 600
     layer, generator = made("performer", head_dim=depth), torch.Generator().manual_seed(3)
+    assert len(layer.directions) == 24, "D ln D, rounded up to a multiple of 8"
     q, k = 0.6 * rows(5, depth), 0.6 * rows(6, depth, seed=2)
     found = []
     for _ in range(draws):

@@ -67,6 +67,7 @@ def test_a_token_costs_its_latent_row(dtype, size):
     with torch.no_grad():
         latent(dtype=real)(torch.randn(2, 128, W, dtype=real), mask=CAUSAL, cache=cache)
     assert cache.nbytes == 2 * 128 * (8 + 4) * size and cache.lengths.tolist() == [128, 128]
+    assert f"8 + 4 numbers, {dtype}; lengths [128, 128], {cache.nbytes:,} bytes" in repr(cache)
 
 
 @pytest.mark.parametrize("options", [{}, {"window": 40, "storage": "int8"}], ids=str)

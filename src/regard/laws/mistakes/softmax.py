@@ -256,7 +256,7 @@ SOFTMAX = (
         Mistake(
             f"{name}-{size}",
             f"a softmax over blocks of {size} keys that does not rescale {what}",
-            f"{what} of the blocks before stays as it was when the maximum grows",
+            f"what earlier blocks added to {what} is not rescaled when the maximum grows",
             "multiply the sum and the output so far by exp(old maximum − new maximum)",
             _streaming(size, output, total),
         )
