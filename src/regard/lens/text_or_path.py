@@ -8,7 +8,7 @@ from pathlib import Path
 from ..common.errors import refuse
 
 BEGINS = r"(\.{0,2}|~)/"
-PATH = rf"{BEGINS}\S*|\S+\.(txt|md|json|html|csv|py)"
+PATH = rf"{BEGINS}\S*|\S+\.(txt|md|json|html|csv|py|png|jpe?g|webp|bmp|gif)"
 
 
 def is_path(word: str, where: str = "look") -> bool:
@@ -16,8 +16,8 @@ def is_path(word: str, where: str = "look") -> bool:
 
     Refused: a string that begins like a path, contains spaces, and is not the path of a file.
 
-    >>> is_path("./notes"), is_path("notes.txt"), is_path("and/or"), is_path("What is in notes.txt")
-    (True, True, False, False)
+    >>> is_path("./notes"), is_path("notes.txt"), is_path("cat.png"), is_path("and/or"), is_path("What is in cat.png?")
+    (True, True, True, False, False)
     """
     if exists(word) or re.fullmatch(PATH, word):
         return True

@@ -205,7 +205,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
             "the model cannot be loaded",
             f"{label}: {first_line(error).rstrip('.')}",
             f"a model that transformers can load{', with a language head' if needs.writes else ''}",
-            "check the folder" if local else near_model(label, NETWORK),
+            "check the folder; it needs a tokenizer or processor as well" if local else near_model(label, NETWORK),
         ) from error
     # transformers initializes weights that are not in the file randomly; a pooler has no effect on attention.
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
