@@ -44,11 +44,12 @@ def in_page(shown, texts):
 def in_regard(text):
     """The dense mask, or None if Python or regard refuses the text as a mask."""
     names = {name: rg.table(values, name) for name, values in TABLES.items()} | NUMBERS
-    names |= {"query": rg.query, "key": rg.key, "abs": abs, "rg": rg, "__builtins__": {}}
+    names |= {"query": rg.query, "key": rg.key, "abs": abs, "rg": rg}
+    names["__builtins__"] = {"__import__": __import__}  # which Python needs to warn of ~True
     names |= {name: getattr(rg, name) for name in ("minimum", "maximum", "where")}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
+            warnings.simplefilter("ignore")
             rule = lift(eval(text, names))
     except (Refused, SyntaxError, TypeError, NameError, ZeroDivisionError, AttributeError):
         return None
