@@ -99,8 +99,9 @@ def test_a_run_is_repeatable():
     assert [each.ratio for each in first.results] != [each.ratio for each in other.results]
 
 
-WITHOUT_SCALE = {
-    "torch": """
+def test_gradients(written, tmp_path):
+    """A torch function whose gradient has no scale: named, with a script that computes the gradient."""
+    source = """
 import torch
 
 
@@ -121,36 +122,10 @@ class Attention(torch.autograd.Function):
 
 def attention(q, k, v):
     return Attention.apply(q, k, v)
-""",
-    "jax": """
-import jax
-import jax.numpy as jnp
+"""
+    import torch  # noqa: F401, which gradients need
 
-
-@jax.custom_jvp
-def scores(q, k):
-    return q @ jnp.swapaxes(k, -1, -2) * q.shape[-1] ** -0.5
-
-
-@scores.defjvp
-def slopes(given, along):
-    (q, k), (dq, dk) = given, along
-    return scores(q, k), dq @ jnp.swapaxes(k, -1, -2) + q @ jnp.swapaxes(dk, -1, -2)
-
-
-def attention(q, k, v):
-    s = scores(q, k)
-    return jax.nn.softmax(s) @ v, jax.nn.logsumexp(s, -1)
-""",
-}
-
-
-@pytest.mark.parametrize("library", WITHOUT_SCALE)
-def test_gradients(written, tmp_path, library):
-    """A function whose gradient has no scale: named, with a script that computes the gradient."""
-    pytest.importorskip(library)
-
-    report = rc.conform(written(WITHOUT_SCALE[library]))
+    report = rc.conform(written(source))
 
     assert report.level == 2 and report.findings[0].mistake == "gradient-scale-missing", str(report.findings)
     assert_fails(report.findings[0].counterexample, tmp_path)
@@ -355,25 +330,29 @@ def test_right_functions_pass(seed):
     assert ran
 
 
-@pytest.mark.parametrize(("layout", "axes"), [("BSHD", "BQH1"), ("HSD", "BHQ"), ("THD", "HT")])
-def test_gradients_of_right_functions_pass(layout, axes):
+@pytest.mark.parametrize(
+    ("layout", "axes", "library"),
+    [("BSHD", "BQH1", "torch"), ("HSD", "BHQ", "torch"), ("THD", "HT", "torch"), ("BHSD", "BHQ", "jax")],
+)
+def test_gradients_of_right_functions_pass(layout, axes, library):
     """Of every input, from those of the output and of lse in base 2; a packed layout has no keys beyond the lengths."""
-    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip(library)
+    real = np.float32 if library == "jax" else float  # jax has no float64 by default
     packed = layout == "THD"
     names = {name: name for name in ("cu_seqlens_q", "cu_seqlens_k")} if packed else {"bias": "mask"}
     adapter = rc.Adapter(
-        arrays="torch",
+        arrays=library,
         layout=layout,
         lse="base-2",
         lse_layout=axes,
         returns=("out", "lse"),
-        gradients="torch",
+        gradients=library,
         parameters=names | {"sinks": "sinks"},
     )
     function = differentiable(adapter)
-    q, k, v, dout = (normal(1, 2, rows, 3, seed=seed, dtype=float) for seed, rows in enumerate((4, 5, 5, 4)))
-    more = {"lengths": np.array([3])} if packed else {"bias": normal(1, 1, 4, 5, dtype=float)}
-    call = Call(q=q, k=k, v=v, sinks=normal(2, dtype=float), dout=dout, dlse=dout[..., 0], **more)
+    q, k, v, dout = (normal(1, 2, rows, 3, seed=seed, dtype=real) for seed, rows in enumerate((4, 5, 5, 4)))
+    more = {"lengths": np.array([3])} if packed else {"bias": normal(1, 1, 4, 5, dtype=real)}
+    call = Call(q=q, k=k, v=v, sinks=normal(2, dtype=real), dout=dout, dlse=dout[..., 0], **more)
     named = completed(adapter, parameters_of(function))
     for role in ("q", "k", "v", "sinks", *(() if packed else ("bias",))):
         text = script(call, named, parameters_of(function), "function", f"gradient of {role}", [])
