@@ -254,6 +254,23 @@ def test_the_callable_is_not_changed():
     assert isinstance(globals()["ids"], torch.Tensor) and same_document.__globals__ is globals()
 
 
+def test_integers_are_copied_and_floats_are_read_in_place():
+    """Calls with equal integers have the same rule, so they share its plan; a change of the array is another rule.
+    Floats may have gradients, and large arrays take longer to copy than to plan.
+    """
+    places, bias, large = np.arange(K) // 3, np.arange(K) / 3, np.arange(40_000)
+
+    def mask(b, h, q, kv):
+        return places[q] == places[kv]
+
+    first = as_mask(mask)
+    assert as_mask(mask) is first
+    places[0] = 1
+    assert as_mask(mask) is not first and as_mask(mask).tables[0].array[0] == 1
+    assert as_score(lambda s, b, h, q, kv: s + bias[kv]).tables[0].source is bias
+    assert as_mask(lambda b, h, q, kv: large[q] > 0).tables[0].source is large
+
+
 def test_shared_arrays_become_one_table():
     """Two functions that capture one array read one table."""
     rule = as_mask(lambda b, h, q, kv: same_document(b, h, q, kv) & (ids[kv] > 0))

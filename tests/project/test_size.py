@@ -12,12 +12,12 @@ BUDGET = {
         "lens": 86_680,  # pictures of several sizes in a text, and the parts of LLaVA-NeXT (inputs.py)
         "torch": 41_000,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py (5.24 too), replaced_sdpa.py
         "compat": 8_190,  # the functions of flash-attn and xformers; its biases over keys with gaps and in pages
-        "observe": 13_980,  # of torch before; what changes calls, other threads; einsum with the values first
+        "observe": 13_940,  # of torch before; what changes calls, other threads; einsum with the values first
         "learn": 35_150,  # the place of an unknown mistake (repair.py, changes.py), whose search always ends
         "parallel": 31_840,  # as common: torch is not used until its import has ended
         "laws": 33_170,  # mistakes of kernels in blocks of keys; finding.py, which audits and conformance share
         "audits": 44_260,  # functions in place of a softmax, q, k or v of other positions, masks where none is declared
-        "language": 37_610,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
+        "language": 37_800,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, plans of callables
         "ledger": 26_800,  # a cost with the inputs of the caller (inputs.py), positions of plain torch
         "models": 22_670,
         "api": 27_150,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)

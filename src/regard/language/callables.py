@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.arrays import elsewhere
 from ..common.call_hooks import compiling
 from ..common.errors import Refused, did_you_mean, refuse
 from ..common.public import ArrayLike
@@ -28,6 +29,8 @@ from .tree.vectors import Vector
 
 Mask = Expr | Callable[..., Any] | bool | ArrayLike  # an expression, mask(b, h, q, kv), or booleans
 Score = Expr | Callable[..., Any] | float | ArrayLike  # an expression, score(s, b, h, q, kv), or floats that are added
+
+COPIED = 1 << 18  # bytes of a captured array up to which a copy takes less time than a new plan
 
 
 def as_mask(rule) -> Expr | None:
@@ -145,7 +148,7 @@ def _trace(rule, what: str) -> Any:
             f"call it: {what}={_call(what, name)}",
         )
     try:
-        return expr.lift(_with_tables(rule, {})(*symbols))
+        traced = expr.lift(_with_tables(rule, {})(*symbols))
     except Refused:
         raise
     except Exception as error:  # the user's code is run, which may raise anything
@@ -162,6 +165,16 @@ def _trace(rule, what: str) -> Any:
             f"a function of ({names})",
             fix,
         ) from error
+    return expr.with_tables(traced, _kept) if isinstance(traced, Expr) and traced.tables else traced
+
+
+def _kept(live: Table) -> Table:
+    """A copy of a small table of integers or booleans: calls with the same numbers share what is computed from them.
+    Floats stay, for their gradients.
+    """
+    array = live.array
+    small = live.kind != "float" and not elsewhere(live.source) and array.nbytes <= COPIED
+    return expr.frozen_table(array, live.name) if small and not live.frozen else live
 
 
 def _with_tables(rule, copies: dict[int, Any]):

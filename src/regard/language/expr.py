@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -401,6 +401,19 @@ def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any
             found = op(node, *(meaning[id(arg)] for arg in node.args))
         meaning[id(node)] = found
     return meaning
+
+
+def with_tables(root: Expr, replace: Callable[[Table], Table]) -> Expr:
+    """The expression in which every table is replaced."""
+
+    def itself(leaf: Expr) -> Expr:
+        return leaf
+
+    def read(node: Read, *index: Expr) -> Expr:
+        other = replace(node.table)
+        return node if other is node.table else Read(other, *index)
+
+    return fold(root, itself, itself, read, lambda node, *args: Op(node.name, *args))
 
 
 def tables_of(*roots: Expr) -> dict[str, Table]:

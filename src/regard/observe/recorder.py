@@ -21,7 +21,7 @@ from ..common.module_settings import implementations, layer_number
 from ..common.public import Index
 from ..engines import dispatch
 from ..language.checks.arguments import Arguments
-from ..language.expr import Expr, Op, Read, Table, fold, frozen_table
+from ..language.expr import Expr, Table, frozen_table, with_tables
 from ..language.problem import Problem
 
 NAME = "regard"  # attn_implementation=; in such names, transformers interprets "flash", "sdpa" and "/"
@@ -147,18 +147,15 @@ class Recording:
     def _copied(self, rule: Expr | None) -> Expr | None:
         """The expression with copies of its tables; layers that share a table share its copy."""
 
-        def read(node, *index):
-            if node.table.frozen:
-                return node
-            copy = self.copies.get(node.table)
-            if copy is None or not np.array_equal(copy.array, node.table.array, equal_nan=copy.kind == "float"):
-                copy = self.copies[node.table] = frozen_table(node.table.array, node.table.name)
-            return Read(copy, *index)
+        def copied(table: Table) -> Table:
+            if table.frozen:
+                return table
+            copy = self.copies.get(table)
+            if copy is None or not np.array_equal(copy.array, table.array, equal_nan=copy.kind == "float"):
+                copy = self.copies[table] = frozen_table(table.array, table.name)
+            return copy
 
-        def itself(leaf):
-            return leaf
-
-        return None if rule is None else fold(rule, itself, itself, read, lambda node, *args: Op(node.name, *args))
+        return None if rule is None else with_tables(rule, copied)
 
 
 class Listener(Protocol):
