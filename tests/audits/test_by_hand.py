@@ -86,6 +86,7 @@ class Attend(torch.nn.Module):
         self.softcap = 5.0 if attend is capped else None
         self.norm.weight.data = torch.linspace(0.5, 1.5, 16)
         self.register_buffer("lower", LOWER)
+        self.table = torch.nn.Parameter(normal(23, 2)) if attend is biased else None
 
     def forward(self, *parts):
         return self.attend(self, *parts, self.argument)
@@ -98,6 +99,11 @@ def capped(module, q, k, v, cap):
 
 def own_norm(module, q, k, v, shift):
     return weights(module.norm(q) @ module.norm(k.roll(shift, 2)).mT / 4 * module.lower - 1e9 * (1 - module.lower)) @ v
+
+
+def biased(module, q, k, v, view):
+    added = view(module.table[torch.arange(12)[:, None] - torch.arange(12) + 11])
+    return weights(module.norm(q) @ module.norm(k).mT / 4 + added - 1e9 * (1 - module.lower)) @ v
 
 
 def own_mask(module, q, k, v, used):
@@ -136,6 +142,18 @@ FURTHER = {  # how to attend, the arguments for which it is wrong and right, and
     "shared keys": (latent, torch.clone, turned, "keys are not rotated"),
     "cap forgotten": (functools.partial(Attend, capped), 1, 5, "another number"),
     "keys before the norm": (functools.partial(Attend, own_norm), 1, 0, "another order of positions"),
+    "bias of others": (
+        functools.partial(Attend, biased),
+        lambda added: added.reshape(2, 12, 12),
+        lambda added: added.permute(2, 0, 1),
+        "that of other heads",
+    ),
+    "shares of ReLU": (
+        lambda q, k, v, way: way((q @ k.mT / 4).masked_fill(LOWER == 0, -9)) @ v,
+        lambda scores: scores.relu() / scores.relu().sum(-1, True),
+        weights,
+        "relu takes the place",
+    ),
     "mask never read": (functools.partial(Attend, own_mask), False, True, "mask is not applied"),
 }
 

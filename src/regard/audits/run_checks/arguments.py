@@ -105,8 +105,8 @@ def sinks(audited: AuditedCall) -> Finding | bool:
 
 
 def bias(audited: AuditedCall) -> Finding | bool:
-    """A position bias that is added to the scores of all other layers of the same type, but not of this one; and slopes
-    of ALiBi: their sign, one for all heads, or those of other heads.
+    """A position bias that is added to the scores of all other layers of the same type, but not of this one, or that is
+    of other heads of its table; and slopes of ALiBi: their sign, one for all heads, or those of other heads.
 
     Cannot see learned biases with wrong numbers, nor a bias that is wrong in every layer; `positions` sees tables that
     nothing reads.
@@ -114,6 +114,15 @@ def bias(audited: AuditedCall) -> Finding | bool:
     call = audited.call
     if (slopes := _slopes(call)) is not None:
         return _judged_slopes(audited, slopes)
+    if _of_other_heads(audited):
+        return audited.finding(
+            "bias",
+            "fault",
+            "the numbers added to the scores of a head are those of a table of the model, but of its other columns "
+            f"(threshold: a relative difference of {CLOSE:g})",
+            "the position bias of a head is that of other heads: a view without a permute, or one head for all",
+            "look the table up as (rows, keys, heads), and permute(2, 0, 1)",
+        )
     alike = [
         other
         for other in audited.of.run.calls
@@ -133,6 +142,30 @@ def bias(audited: AuditedCall) -> Finding | bool:
         "the position bias is not passed to this layer",
         "pass the position bias of the first layer to all layers",
     )
+
+
+def _of_other_heads(audited: AuditedCall) -> bool:
+    """Whether a bias is of numbers of a table (distances, heads) of the model, but not of the columns of its heads."""
+    call, module, found = audited.call, audited.of.module, False
+    if module is None or call.given is not None or not _is_biased(call) or has_softcap(call.score):
+        return False
+    rows, H = rows_to_read(call), call.shape[0]
+    added, allowed = call.scores(rows) - _factor(call) * call.logits(rows), call.allowed(rows)
+    for weight in module.parameters():
+        if weight.ndim == 2 and weight.shape[1] == H > 1 and weight.shape[0] > 1:
+            table = weight.detach().float().cpu().numpy()
+            near = CLOSE * np.abs(table).max()
+            if all(_are_among(added[head][allowed[head]], table[:, head], near) for head in range(H)):
+                return False
+            found |= _are_among(added[allowed], table.ravel(), near)
+    return found
+
+
+def _are_among(values: np.ndarray, others: np.ndarray, near: float) -> bool:
+    """Whether each of some values is one of the others."""
+    others = np.sort(others)
+    after = np.searchsorted(others, values).clip(1, len(others) - 1)
+    return bool((np.minimum(np.abs(values - others[after - 1]), np.abs(values - others[after])) <= near).all())
 
 
 def _slopes(call: Call) -> np.ndarray | None:

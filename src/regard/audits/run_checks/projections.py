@@ -159,7 +159,7 @@ def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
     first = next((each for each in run.calls if each.sources and names[0].startswith(_around(each))), None)
     sources = None if first is None else first.sources
     k, v, q = (getattr(sources, name, None) for name in "kvq")
-    wide = run.module.get_parameter(names[0]).ndim > 1
+    wide = dict(run.module.named_parameters())[names[0]].ndim > 1
     if "norm" in names[0].rpartition(".")[0].rpartition(".")[2]:
         cause, fix = "the norm is skipped", "apply it to queries and keys, before rotary positions"
     elif k is not None and v is not None and (k.weight, k.blocks) == (v.weight, v.blocks):

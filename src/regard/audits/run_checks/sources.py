@@ -174,12 +174,12 @@ class Sources(Observer):
         scores = next((part for part in factors if part not in (None, trail)), None)
         if scores is None or scores.scores is not None:
             return None
-        functions = [step.name.strip("_") for step in scores.steps[1:] if not AFFINE.search(step.name)]
-        if functions and (len(functions) > 1 or functions[0] not in OTHERS):
+        functions = {step.name.strip("_") for step in scores.steps[1:] if not AFFINE.search(step.name)}
+        if len(functions) > 1 or not functions <= {*OTHERS}:
             return None
         for step in scores.steps[1:]:
             others = tensors_in((*step.args, *step.kwargs.values()))
-            if step.name in FACTORS and any(part.numel() > 1 for part in others):
+            if step.name in FACTORS and any(part.numel() > 1 and part.shape[-1] > 1 for part in others):
                 return None
         of_q, of_k = (source_of(part, self.recent) for part in (scores.q, scores.k))
         apart = of_q and of_k and (of_q.weight, of_q.blocks) != (of_k.weight, of_k.blocks)
