@@ -49,6 +49,140 @@ def test_modules_written_by_hand(name):
     assert [(finding.check, finding.severity) for finding in found] == ([] if expected is None else [expected])
 
 
+LOWER, KEPT = torch.ones(12, 12).tril(), torch.ones(1, 12, dtype=torch.bool)
+
+
+def weights(scores):
+    return torch.softmax(scores, -1)
+
+
+def of_powers(q, k, v, root):
+    powers = (q @ k.mT / root).exp()
+    return powers / (1 + powers.sum(-1, True)) @ v
+
+
+def difference(q, k, v, root):
+    each = weights(q @ k.mT / root)
+    return (each - 0.5 * each.roll(1, 1))[:, :1] @ v
+
+
+def turned(part):
+    angles = torch.arange(12.0)[:, None] * torch.linspace(0.1, 0.8, part.shape[-1] // 2)
+    one, other = part.chunk(2, -1)
+    return torch.cat([one * angles.cos() - other * angles.sin(), one * angles.sin() + other * angles.cos()], -1)
+
+
+def latent(q, k, v, rotate):
+    shared = rotate(k[:, :1, :, 8:]).expand_as(k[..., 8:])
+    return sdpa(torch.cat([q[..., :8], turned(q[..., 8:])], -1), torch.cat([k[..., :8], shared], -1), v)
+
+
+class Attend(torch.nn.Module):
+    """With a norm, a softcap and a mask of its own."""
+
+    def __init__(self, attend, argument):
+        super().__init__()
+        self.attend, self.argument, self.norm = attend, argument, torch.nn.RMSNorm(16)
+        self.softcap = 5.0 if attend is capped else None
+        self.norm.weight.data = torch.linspace(0.5, 1.5, 16)
+        self.register_buffer("lower", LOWER)
+        self.table = torch.nn.Parameter(normal(23, 2)) if attend is biased else None
+
+    def forward(self, *parts):
+        return self.attend(self, *parts, self.argument)
+
+
+def capped(module, q, k, v, cap):
+    scores = cap * torch.tanh(module.norm(q) @ module.norm(k).mT / 4 / 5)
+    return weights(scores - 1e9 * (1 - module.lower)) @ v
+
+
+def own_norm(module, q, k, v, shift):
+    return weights(module.norm(q) @ module.norm(k.roll(shift, 2)).mT / 4 * module.lower - 1e9 * (1 - module.lower)) @ v
+
+
+def biased(module, q, k, v, view):
+    added = view(module.table[torch.arange(12)[:, None] - torch.arange(12) + 11])
+    return weights(module.norm(q) @ module.norm(k).mT / 4 + added - 1e9 * (1 - module.lower)) @ v
+
+
+def own_mask(module, q, k, v, used):
+    return sdpa(module.norm(q), module.norm(k), v, attn_mask=module.lower.bool() if used else None)
+
+
+FURTHER = {  # how to attend, the arguments for which it is wrong and right, and the words of the cause
+    "one more in the sum": (of_powers, 16, 4, "twice"),
+    "a mask of products": (
+        lambda q, k, v, root: weights(q @ k.mT / root * LOWER - 1e9 * (1 - LOWER)) @ v,
+        16,
+        4,
+        "twice",
+    ),
+    "differential attention": (difference, 16, 4, "twice"),
+    "temperatures": (
+        lambda q, k, v, p: (
+            weights(
+                torch.nn.functional.normalize(q, p, -1)
+                @ torch.nn.functional.normalize(k, 2, -1).mT
+                * torch.tensor([[[3.0]], [[5.0]]])
+            )
+            @ v
+        ),
+        1,
+        2,
+        "not normalized",
+    ),
+    "transposed": (lambda q, k, v, lower: sdpa(q, k, v, attn_mask=lower > 0), LOWER.T, LOWER, "transposed"),
+    "values rotated": (
+        lambda q, k, v, rotate: sdpa(turned(q), turned(k), rotate(v)),
+        turned,
+        torch.clone,
+        "values are",
+    ),
+    "shared keys": (latent, torch.clone, turned, "keys are not rotated"),
+    "cap forgotten": (functools.partial(Attend, capped), 1, 5, "another number"),
+    "keys before the norm": (functools.partial(Attend, own_norm), 1, 0, "another order of positions"),
+    "bias of others": (
+        functools.partial(Attend, biased),
+        lambda added: added.reshape(2, 12, 12),
+        lambda added: added.permute(2, 0, 1),
+        "that of other heads",
+    ),
+    "shares of ReLU": (
+        lambda q, k, v, way: way((q @ k.mT / 4).masked_fill(LOWER == 0, -9)) @ v,
+        lambda scores: scores.relu() / scores.relu().sum(-1, True),
+        weights,
+        "relu takes the place",
+    ),
+    "mask never read": (functools.partial(Attend, own_mask), False, True, "mask is not applied"),
+}
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_further_forms_of_attention(name):
+    """The first finding names what is wrong, and the right twin is silent."""
+    attend, wrong, right, words = FURTHER[name]
+
+    def causes(argument):
+        part = functools.partial
+        module = ByHand(attend(argument) if isinstance(attend, part) else lambda q, k, v: attend(q, k, v, argument))
+        return [each.cause for each in rg.audit(module.eval(), inputs=X).findings if each.severity != "note"]
+
+    assert words in causes(wrong)[0] and causes(right) == []
+
+
+def test_a_mask_without_a_telling_name():
+    """What is true for each position is a padding mask; where it hides every key, that is said first."""
+    layer = torch.nn.Linear(32, 32)
+
+    def audited_with(mask):
+        return rg.audit(lambda x, real: sdpa(*[layer(x)[:, None]] * 3, attn_mask=mask(real))[:, 0], inputs=(X, KEPT))
+
+    lost, inverted = audited_with(lambda real: None), audited_with(lambda real: ~real[:, None, None])
+    assert "real does not reach" in lost.findings[0].cause and "hides every key" in inverted.findings[0].cause
+    healthy(audited_with(lambda real: real[:, None, None]), "padding-leak")
+
+
 @pytest.mark.parametrize("fault", sorted(styles.FAULTS))
 def test_faults_of_whole_models(fault):
     """The first finding of an audit names the fault, in one of the styles that can have it."""

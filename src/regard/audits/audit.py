@@ -90,7 +90,14 @@ class Audit:
 
 # The checks that see what goes wrong, but not where: a finding that names the mistake in a call comes before theirs.
 NUMBERS = ("implementation-difference", "cache", "output")
-MIXES = ("mask", "alignment", "softmax", "weights", "projections")  # they mix positions, entries or padding
+MIXES = (
+    "mask",
+    "alignment",
+    "empty-rows",
+    "softmax",
+    "weights",
+    "projections",
+)  # they mix positions, entries or padding
 SYMPTOMS = ("future-leak", "padding-leak", "batch-dependence", *NUMBERS)
 
 
@@ -271,9 +278,8 @@ def _recorded_results(subject: Subject, checks: list[RunCheck]) -> Iterator[Resu
         from .run_checks.sources import read_sources, unread
 
         with suppress(Raised):  # it cannot run so
-            sources = read_sources(subject)
-            audited.unread = [*unread(subject, sources)]
-            audited.sources = sources
+            audited.sources = read_sources(subject)
+            audited.unread = [*unread(subject, audited.sources)] * (not any(each.blind for each in audited.calls))
     yield from _run_results(audited, checks)
 
 

@@ -153,7 +153,7 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
         module = JoinedHeads(module, tensors)
         names, tensors = ["x"], {"x": module.joined}
-    masks = {key for key in tensors if is_mask_or_bias(key)}
+    masks = {key for key, part in tensors.items() if is_mask_or_bias(key) or _is_all_true(part)}
     main = [key for key, part in tensors.items() if key not in PADDING_MASKS and part.ndim > 1]
     main = [key for key in main if key not in masks and not tensors[key].is_complex()] or main
     single = [key for key in main if tensors[key].shape[0] == 1]
@@ -381,7 +381,7 @@ PADDING_MASKS: dict[str, tuple[float, float]] = {
     "tgt_key_padding_mask": (False, True),
 }
 
-WORDS = ("mask", "pad", "valid", "len")  # in the names of other padding masks
+WORDS = ("mask", "pad", "valid", "len", "keep", "visible")  # in the names of other padding masks
 
 # What the padding masks of torch.nn are about, and the arguments that have the same positions.
 OWNERS = {
@@ -408,7 +408,8 @@ def of_module(tensors: Mapping[str, Any], arguments: Sequence[str], sequence: st
     """(the padding mask of a torch module or None, further ones) for these inputs."""
     if sequence is None:
         return None, ()
-    known = [name for name in dict.fromkeys([*PADDING_MASKS, *tensors]) if name in tensors and is_mask(name)]
+    known = [name for name in dict.fromkeys([*PADDING_MASKS, *tensors]) if name in tensors]
+    known = [name for name in known if name != sequence and (is_mask(name) or _is_all_true(tensors[name]))]
     known = known or [name for name in PADDING_MASKS if name in arguments]
     masks = [mask for name in known if (mask := _mask(name, tensors, arguments, sequence)) is not None]
     if not masks:
@@ -420,6 +421,13 @@ def of_module(tensors: Mapping[str, Any], arguments: Sequence[str], sequence: st
 def is_mask(name: str) -> bool:
     """Whether an argument of this name may be a padding mask."""
     return any(word in name for word in WORDS)
+
+
+def _is_all_true(given) -> bool:
+    """Whether an argument is a padding mask by its numbers: true for each position."""
+    import torch
+
+    return given.dtype is torch.bool and given.ndim == 2 and bool(given.all())
 
 
 def is_mask_or_bias(name: str) -> bool:
@@ -466,7 +474,9 @@ def _owner(name: str, tensors: Mapping[str, Any], sequence: str) -> str | None:
     axes = range(3, max(4, tensors[sequence].ndim + 1))  # more than these have tables, such as rotary angles
     alike = [key for key in tensors if key.split("_")[0] == name.split("_")[0]]  # src of src_mask
     shown = (key for key, part in tensors.items() if part.ndim in axes or key == sequence)
-    content = [key for key in dict.fromkeys([*alike, *shown]) if key == sequence or not is_mask_or_bias(key)]
+    content = [
+        key for key in dict.fromkeys([*alike, *shown]) if key == sequence or not (key == name or is_mask_or_bias(key))
+    ]
     given, of_keys = tensors.get(name), name in OWNERS
     if given is None:
         lengths = {tensors[key].shape[1] for key in content}

@@ -9,6 +9,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # the index of the first factor in the arguments
+DIVISIONS = ("div", "__truediv__", "div_", "__itruediv__", "true_divide")
 OVER_HEADS = ("einsum", "linear", "conv1d", "conv2d", "tensordot")  # of weights: a linear map of their heads
 
 
@@ -28,17 +29,18 @@ class Step(NamedTuple):
 class Trail:
     """The operations on a product q kᵀ. q (…, Q, D) · k (…, K, D). outside: the other inputs, such as a mask or a bias.
 
-    seconds: the time of all operations so far. scores: the input of the softmax; None before it. steps: the operations
-    in order, the product itself first. weights: the factor of the values; None before that product. combined: the
-    operation after the softmax that combined its weights with those of other heads, or of another softmax; None without
-    one. repeated: whether a softmax of its weights was taken. order: how the axes of the output become (…, Q, E); None
-    if they have this order.
+    seconds: the time of all operations so far. powers: what exp was taken of, which a division makes a softmax. scores:
+    the input of the softmax; None before it. steps: the operations in order, the product itself first. weights: the
+    factor of the values; None before that product. combined: the operation after the softmax that combined its weights
+    with those of other heads, or of another softmax; None without one. repeated: whether a softmax of its weights was
+    taken. order: how the axes of the output become (…, Q, E); None if they have this order.
     """
 
     q: torch.Tensor
     k: torch.Tensor
     outside: list[torch.Tensor] = field(default_factory=list)
     seconds: float = 0.0
+    powers: torch.Tensor | None = None
     scores: torch.Tensor | None = None
     steps: list[Step] = field(default_factory=list)
     weights: torch.Tensor | None = None
@@ -60,8 +62,9 @@ class Products:
         if not isinstance(out, torch.Tensor):
             return None
         factors, given = _factors(name, args, kwargs), tensors_in((*args, *kwargs.values()))
-        if name == "einsum" and (swapped := _summed(args, -1)) and swapped.source in self.trails:
-            factors = swapped  # the values are written before the weights
+        for place in (1, -1) if name == "einsum" else ():  # the values may be written before the weights
+            if (found := _summed(args, place, of_weights=True)) and found.source in self.trails:
+                factors = found
         if factors is not None:
             source, left, right, order = factors
             trail = self.trails.get(source)
@@ -86,15 +89,16 @@ class Products:
         if name in ("softmax", "_softmax"):
             trail.repeated = trail.scores is not None and trail.scores is not source
             trail.scores = source
-        elif trail.scores is not None and (name in OVER_HEADS or self._second_softmax(trail, given)):
-            trail.combined = name
+        elif name in ("exp", "exp_"):
+            trail.powers = source
+        elif trail.scores is None and name in DIVISIONS and any(1 in part.shape[-2:] for part in given):
+            trail.scores = trail.powers  # by the sum of a row, or, by mistake, of a column
+        elif trail.scores is not None and name not in ("to", "type_as", "view_as"):
+            weights = [part for part in given if part in self.trails and self.trails[part].scores is not None]
+            if name in OVER_HEADS or len(weights) > 1:  # of other heads, or of another attention
+                trail.combined = name
         self.trails[out] = trail
         return None
-
-    def _second_softmax(self, trail: Trail, given: list[torch.Tensor]) -> bool:
-        """Whether the weights of another attention are among these arguments."""
-        others = [self.trails[part] for part in given if part in self.trails]
-        return any(other is not trail and other.scores is not None for other in others)
 
     def forget(self, trail: Trail) -> None:
         """Removes a complete attention with all its tensors."""
@@ -145,17 +149,19 @@ def _factors(name: str, args: tuple, kwargs: dict[str, Any]) -> Factors | None:
     return Factors(found[0], found[0], found[1], None) if len(found) > 1 else None
 
 
-def _summed(args: tuple, step: int = 1) -> Factors | None:
+def _summed(args: tuple, step: int = 1, of_weights: bool = False) -> Factors | None:
     """The factors of an einsum that is a batch of matrix products, such as "bqhd,bkhd->bhqk", in their order, or for
     step -1 exchanged; None otherwise. Axes of the left one alone before its rows, such as the heads of a group in
-    "bgrqd,bgkd->bgrqk", are batch axes along which the right one is repeated.
+    "bgrqd,bgkd->bgrqk", are batch axes along which the right one is repeated. The rows are the last of them in the
+    output, or, where the left one is weights, in these.
     """
     given = tensors_in(args[1:])[::step]
     if len(given) != 2 or not isinstance(args[0], str) or "." in args[0] or "->" not in args[0]:
         return None
     ins, _, out = args[0].replace(" ", "").partition("->")
     left, right = ins.split(",")[::step]
-    *repeated, rows = [axis for axis in out if axis in left and axis not in right] or [""]
+    known = left if of_weights else out
+    *repeated, rows = [axis for axis in known if axis in left and axis in out and axis not in right] or [""]
     right += "".join(repeated)
     inner = [axis for axis in left if axis in right and axis not in out]
     columns = [axis for axis in right if axis not in left]
@@ -172,5 +178,9 @@ def _summed(args: tuple, step: int = 1) -> Factors | None:
 
 
 def _alike(part: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether an operation preserved the rows; leading axes may differ, and the number of keys may (sinks)."""
-    return part.ndim > 1 and out.ndim > 1 and (part.shape[-2:] == out.shape[-2:] or part.shape[:-1] == out.shape[:-1])
+    """Whether an operation preserved the rows; leading axes may differ, and the number of keys may (sinks), but not as
+    in a sum over them.
+    """
+    if part.ndim < 2 or out.ndim < 2 or part.shape[-2:] == out.shape[-2:]:
+        return min(part.ndim, out.ndim) > 1
+    return part.shape[:-1] == out.shape[:-1] and out.shape[-1] > 1

@@ -65,7 +65,17 @@ def softcap(audited: AuditedCall) -> Finding | bool:
     if cap is None or call.given is not None or (call.score is not None and not has_softcap(call.score)):
         return False
     if call.score is not None:
-        return True
+        alone = {node.name for node in walk(call.score) if isinstance(node, Var)} == {"score"}
+        at = np.linspace(-cap, cap, 9)
+        if not alone or np.allclose(evaluate(call.score, {"score": at}), cap * np.tanh(at / cap), rtol=CLOSE):
+            return True
+        return audited.finding(
+            "softcap",
+            "warning",
+            f"scores become {call.score}, and the layer has a softcap of {cap:g} (threshold: {CLOSE})",
+            "the softcap is applied with another number, or without the product with it",
+            f"replace each score by {cap:g} · tanh(score / {cap:g}), before the mask",
+        )
     return _missing(
         audited,
         replace(call, score=softcap_score(cap)),
@@ -95,8 +105,8 @@ def sinks(audited: AuditedCall) -> Finding | bool:
 
 
 def bias(audited: AuditedCall) -> Finding | bool:
-    """A position bias that is added to the scores of all other layers of the same type, but not of this one; and slopes
-    of ALiBi: their sign, one for all heads, or those of other heads.
+    """A position bias that is added to the scores of all other layers of the same type, but not of this one, or that is
+    of other heads of its table; and slopes of ALiBi: their sign, one for all heads, or those of other heads.
 
     Cannot see learned biases with wrong numbers, nor a bias that is wrong in every layer; `positions` sees tables that
     nothing reads.
@@ -104,6 +114,15 @@ def bias(audited: AuditedCall) -> Finding | bool:
     call = audited.call
     if (slopes := _slopes(call)) is not None:
         return _judged_slopes(audited, slopes)
+    if _of_other_heads(audited):
+        return audited.finding(
+            "bias",
+            "fault",
+            "the numbers added to the scores of a head are those of a table of the model, but of its other columns "
+            f"(threshold: a relative difference of {CLOSE:g})",
+            "the position bias of a head is that of other heads: a view without a permute, or one head for all",
+            "look the table up as (rows, keys, heads), and permute(2, 0, 1)",
+        )
     alike = [
         other
         for other in audited.of.run.calls
@@ -125,6 +144,30 @@ def bias(audited: AuditedCall) -> Finding | bool:
     )
 
 
+def _of_other_heads(audited: AuditedCall) -> bool:
+    """Whether a bias is of numbers of a table (distances, heads) of the model, but not of the columns of its heads."""
+    call, module, found = audited.call, audited.of.module, False
+    if module is None or call.given is not None or not _is_biased(call) or has_softcap(call.score):
+        return False
+    rows, H = rows_to_read(call), call.shape[0]
+    added, allowed = call.scores(rows) - _factor(call) * call.logits(rows), call.allowed(rows)
+    for weight in module.parameters():
+        if weight.ndim == 2 and weight.shape[1] == H > 1 and weight.shape[0] > 1:
+            table = weight.detach().float().cpu().numpy()
+            near = CLOSE * np.abs(table).max()
+            if all(_are_among(added[head][allowed[head]], table[:, head], near) for head in range(H)):
+                return False
+            found |= _are_among(added[allowed], table.ravel(), near)
+    return found
+
+
+def _are_among(values: np.ndarray, others: np.ndarray, near: float) -> bool:
+    """Whether each of some values is one of the others."""
+    others = np.sort(others)
+    after = np.searchsorted(others, values).clip(1, len(others) - 1)
+    return bool((np.minimum(np.abs(values - others[after - 1]), np.abs(values - others[after])) <= near).all())
+
+
 def _slopes(call: Call) -> np.ndarray | None:
     """(H,): by how much each key adds more than the one before it, if that is the same for all earlier keys (ALiBi)."""
     _, Q, K = call.shape
@@ -136,7 +179,7 @@ def _slopes(call: Call) -> np.ndarray | None:
         or not SEVERAL <= K <= CELLS // K
     ):
         return None
-    added, allowed = call.scores() - call.logits(), call.allowed()
+    added, allowed = call.scores() - _factor(call) * call.logits(), call.allowed()
     earlier = allowed & np.tri(K, dtype=bool)
     both = earlier[..., 1:] & earlier[..., :-1]
     steps = np.where(both, added[..., 1:] - added[..., :-1], np.nan)
@@ -150,7 +193,8 @@ def _slopes(call: Call) -> np.ndarray | None:
 
 def _judged_slopes(audited: AuditedCall, slopes: np.ndarray) -> Finding | bool:
     """Slopes that favor far keys, are one for all heads, or are those of ALiBi in another order."""
-    usual = alibi_slopes(len(slopes))
+    assert audited.call.q is not None
+    usual, depth = alibi_slopes(len(slopes)), audited.call.q.shape[2]
     severity, fix = "warning", "use regard.alibi_slopes(H), in this order"
     if (slopes < 0).any():
         cause, fix = "the slopes have the wrong sign: scores grow with the distance", "subtract slope · (query − key)"
@@ -161,7 +205,9 @@ def _judged_slopes(audited: AuditedCall, slopes: np.ndarray) -> Finding | bool:
         cause = "the slopes of all heads are the same"
     elif np.allclose(np.sort(slopes), np.sort(usual), rtol=CLOSE):
         cause = "the slopes are those of other heads"
-    elif np.allclose(slopes / slopes[0], usual / usual[0], rtol=CLOSE) and slopes[0] > 1:
+    elif np.allclose(slopes / slopes[0], usual / usual[0], rtol=CLOSE) and (
+        slopes[0] > 1 or math.isclose(slopes[0] / usual[0], depth**-0.5, rel_tol=CLOSE)
+    ):
         cause = "the slopes of ALiBi are scaled, such as by the depth of a head"
     else:
         return True
@@ -207,13 +253,14 @@ def scale(audited: AuditedCall) -> Finding | bool:
     mistakes.
 
     Whether q and k were scaled before the call is measured by their lengths, which are those of the layer's products
-    times one factor, with or without rotary positions. Cannot see that factor where q and k are normalized or computed
+    times one factor, with or without rotary positions. Queries that are normalized although keys are not, or the
+    reverse, are a warning. Cannot see that factor where q and k are normalized or computed
     in another way: an unusual scale is a note then. In a model of transformers, a scale of 1 or 1/D is believed if
     nothing contradicts it.
     """
     call = audited.call
     if call.q is None or "unread" in call.notes:
-        return False
+        return _of_steps(audited)
     if call.score is not None and {node.name for node in walk(call.score) if isinstance(node, Var)} == {"score"}:
         falls = np.diff(np.broadcast_to(evaluate(call.score, {"score": np.linspace(-4, 4, 9)}), 9)) < 0
         if falls.any():
@@ -224,6 +271,18 @@ def scale(audited: AuditedCall) -> Finding | bool:
                 "the sign of q·k is lost or turned before the softmax, as by abs",
                 "pass scale · q·k itself to the softmax",
             )
+    assert call.k is not None
+    alike = [_normalized(part) and np.ptp(part, 1).max() > 0 for part in (call.q, call.k)]
+    plain = audited.sources and (audited.sources.k if alike[1] else audited.sources.q) is None  # no norm with weights
+    if alike[0] != alike[1] and plain and min(call.shape[1:]) >= SEVERAL and not audited.configured:
+        still, others = ("queries", "keys") if alike[1] else ("keys", "queries")
+        return audited.finding(
+            "scale",
+            "warning",
+            f"the {others} of each head have one length, and the {still} do not (threshold: {ROUGH:g})",
+            f"{still} are not normalized, although {others} are: their norm is skipped, or taken over another axis",
+            f"normalize {still} as {others}, over the features of a head",
+        )
     before, usual = audited.scaled_before, call.q.shape[2] ** -0.5
     plain = before is None or math.isclose(before, 1, rel_tol=ROUGH)
     effective = call.scale * _factor(call) * (1 if plain else before or 1)
@@ -252,6 +311,17 @@ def scale(audited: AuditedCall) -> Finding | bool:
         f"multiply q·k by {known:.6g}, once",
         numbers={"scale": effective, "factor": effective / known},
     )
+
+
+def _of_steps(audited: AuditedCall) -> Finding | bool:
+    """The same of weights that were recorded without q and k: the numbers by which these and scores are multiplied."""
+    factor, sources = audited.call.notes.get("factor"), audited.sources
+    if factor is None or not sources or not (sources.q and sources.k) or audited.configured or _has_factor(audited):
+        return False
+    effective, usual = factor * sources.q.factor * sources.k.factor, sources.shape[2] ** -0.5
+    cause = _cause(audited.call, effective, usual, ROUGH)
+    same = math.isclose(effective, usual, rel_tol=ROUGH)
+    return same or (cause is not None and _not_usual(audited, "warning", effective, usual, "", cause))
 
 
 def _factor(call: Call) -> float:
@@ -318,7 +388,7 @@ def _unusual(audited: AuditedCall, effective: float, undeclared: bool) -> Findin
     cause = _cause(call, effective, usual, near)
     if cause in ("the scale is missing", TWICE) and audited.configured:
         cause = None
-    elif undeclared and not audited.configured and effective > 0 and not _has_factor(layer):
+    elif undeclared and not audited.configured and effective > 0 and not _has_factor(audited):
         cause = cause or "the scale is not that of the depth of a head, but that of another size"
     if (
         D < SMALL
@@ -329,26 +399,39 @@ def _unusual(audited: AuditedCall, effective: float, undeclared: bool) -> Findin
     ):
         return True
     read = alone or audited.scaled_before is not None
-    if effective == 1 and _is_biased(call) and _slopes(call) is None and not alone and _by_distance(call):
-        read = False
     # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
-    missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, calls))
+    biased = [other for other in calls if _is_biased(other)]
+    owners = [call] if call.aligned else biased
+    if (
+        effective == 1
+        and not alone
+        and any(_is_biased(other) and _slopes(other) is None and _by_distance(other) for other in owners)
+    ):
+        read = False
+    missing = math.isclose(effective, 1, rel_tol=near) and not biased
+    words = ", which the other layers of the same type use" * alone
+    words += "; whether q or k was scaled before the call is unknown" * (not read)
+    severity = "note" if not read else "fault" if missing else "warning"
+    cause = cause or "the scale of this layer was changed, but not that of the others"
+    return _not_usual(audited, severity, effective, usual, words, cause)
+
+
+def _not_usual(audited: AuditedCall, severity: str, effective: float, usual: float, words: str, cause: str) -> Finding:
     return audited.finding(
         "scale",
-        "note" if not read else "fault" if missing else "warning",
-        f"scores are {effective:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
-        + (", which the other layers of the same type use" if alone else "")
-        + ("" if read else "; whether q or k was scaled before the call is unknown")
-        + f" (threshold: a relative difference of {near:g})",
-        cause or "the scale of this layer was changed, but not that of the others",
+        severity,
+        f"scores are {effective:.6g} · q·k; the usual scale is 1/√{usual**-2:.0f} = {usual:.6g}{words} "
+        f"(threshold: a relative difference of {ROUGH:g})",
+        cause,
         f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
         numbers={"scale": effective, "factor": effective / usual},
     )
 
 
-def _has_factor(layer) -> bool:
-    """Whether a layer has a parameter of one number, which may be a learned scale."""
-    return layer is not None and any(part.numel() == 1 for part in layer.parameters(recurse=False))
+def _has_factor(audited: AuditedCall) -> bool:
+    """Whether a layer has a parameter of one number, or of one for each head, which may be a learned scale."""
+    given = () if audited.layer is None else audited.layer.parameters(recurse=False)
+    return any(part.numel() in (1, audited.call.shape[0]) for part in given)
 
 
 def _is_biased(call: Call) -> bool:
@@ -371,6 +454,7 @@ def _cause(call: Call, effective: float, right: float, near: float) -> str | Non
         "the input of the layer": depth if call.x is None else call.x.shape[-1],
         "the width of all heads": call.shape[0] * depth,
         "the width of all keys": call.groups * depth,
+        "the values": depth if call.v is None else call.v.shape[2],
     }
     known = {
         (depth / wide) ** 0.5: f"the scale is that of {name} ({wide:.0f})"
@@ -395,9 +479,10 @@ def mask(audited: AuditedCall) -> Finding | bool:
     """Which keys the heads attend to, head by head, against the causality and the window that the layer declares.
 
     Numbers added to scores count as a mask if they leave a key no weight (−10⁴ and less, down to −10³⁰). Cannot see a
-    window that the text does not exceed, nor a mask of a layer of which nothing says that it is causal, except in a
-    model of images, where hidden later patches are a warning; other masks than known mistakes are a note, because
-    prefixes, images and packed documents may have them.
+    window that the text does not exceed, nor a mask of a layer of which nothing says that it is causal, except where
+    later keys are hidden in images, earlier ones alone anywhere, or none although layers alike hide some,
+    which are warnings; other masks than known mistakes are a note, because prefixes, images and packed documents may
+    have them.
     """
     call, known = audited.call, audited.declared
     _, Q, K = call.shape
@@ -412,7 +497,7 @@ def mask(audited: AuditedCall) -> Finding | bool:
                 "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
             )
     seen = _seen(audited)
-    if seen is not None and len(unseen := np.flatnonzero(~seen.any(0))):
+    if seen is not None and not audited.of.subject.masks and len(unseen := np.flatnonzero(~seen.any(0))):
         return audited.finding(
             "mask",
             "warning",
@@ -440,14 +525,30 @@ def mask(audited: AuditedCall) -> Finding | bool:
 
 
 def _hides_later(audited: AuditedCall, seen: np.ndarray) -> Finding | bool:
-    """A causal mask, or one that shows fewer later keys than earlier ones, in a layer that says that it is not causal,
-    or in a model of images, none of whose modules says that it is causal: its patches have no direction.
+    """A mask that hides earlier keys alone, or no key although other layers hide later ones; a causal mask, or one that
+    shows fewer later keys than earlier ones, in a layer that says that it is not causal, or in a model of images, none
+    of whose modules says that it is causal: its patches have no direction.
     """
-    (image,) = audited.of.subject.inputs.values()  # the only one, see `_seen`
-    declared = not audited.configured and any(setting(audited.layer, name) is False for name in ("causal", "is_causal"))
-    if not declared and (image.ndim != 4 or "causal" in repr(audited.of.module).lower()):
-        return False
+    subject, words = audited.of.subject, repr(audited.of.module).lower()
+    image = subject.inputs[subject.sequence]
     ahead = np.arange(seen.shape[1])[None, :] - np.arange(len(seen))[:, None]  # key − query
+    alike = [other for other in audited.of.calls if path_pattern(other.call.name) == path_pattern(audited.call.name)]
+    masks = [mask for other in alike if (mask := _seen(other)) is not None and mask.shape == seen.shape]
+    hiding = len(seen) > 2 and any(mask[ahead < 0].mean() > mask[ahead > 0].mean() for mask in masks)
+    backwards = len(seen) > 2 and bool((seen == (ahead >= 0)).all())
+    if not audited.configured and (backwards or (hiding and seen.all())):
+        return audited.finding(
+            "mask",
+            "warning",
+            "no row attends to earlier keys, and each to all later ones (threshold: 0)"
+            if backwards
+            else "each row attends to every key, and calls of the same kind hide later ones (threshold: 0)",
+            "the mask is transposed, or inverted" if backwards else "the mask does not reach this call",
+            "restrict each row to key ≤ query, in every layer and head; no fix is needed if this is intended",
+        )
+    declared = not audited.configured and any(setting(audited.layer, name) is False for name in ("causal", "is_causal"))
+    if not declared and (image.ndim != 4 or "causal" in words):
+        return False
     reach, back = int(ahead[seen].max(initial=0)), -int(ahead[seen].min(initial=0))
     every = back if declared else len(seen) - 1
     if reach >= every or not (seen == (ahead <= reach) & (ahead >= -every)).all():
@@ -469,7 +570,8 @@ def _seen(audited: AuditedCall) -> np.ndarray | None:
     H, Q, K = call.shape
     if (
         audited.of.sources is None
-        or len(subject.inputs) + len(subject.fixed) > 1
+        or {*subject.inputs} - {subject.sequence, *(mask.name for mask in subject.masks)}
+        or subject.fixed
         or not call.aligned
         or Q != K
         or H * Q * K > CELLS
@@ -526,7 +628,7 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
             (f"each row attends to {window - 1} keys", off, (ahead <= 0) & (-ahead < window - 1)),
             ("each row attends to every earlier key", "the sliding window is missing", ahead <= 0),
         ]
-    if (visible == (right & used)).all():
+    if (visible == (right & used)).all() or (audited.loose and _is_window(audited, visible, ahead)):
         return True
     match = next(((words, cause) for words, cause, band in known if (visible == (band & used)).all()), None)
     expected = "causal" + (f" with a window of {counted(window, 'key')}" if window is not None else "")
@@ -556,6 +658,17 @@ def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, vi
         heads=heads,
         row=row,
     )
+
+
+def _is_window(audited: AuditedCall, visible: np.ndarray, ahead: np.ndarray) -> bool:
+    """Whether a causal mask is that of a window that may be counted without the own token, or of a layer without one
+    beside layers with one.
+    """
+    window, pattern = audited.declared.window or 0, path_pattern(audited.call.name)
+    alike = [other.call.allowed(heads=0)[0] for other in audited.of.calls if path_pattern(other.call.name) == pattern]
+    hides = any((mask.sum(-1) < np.arange(1, len(mask) + 1)).any() for mask in alike if mask.shape[0] == mask.shape[1])
+    every = (visible == (ahead <= 0)).all()
+    return bool(every and hides) or bool((visible == (ahead <= 0) & (-ahead <= window)).all())
 
 
 def alignment(audited: AuditedCall) -> Finding | bool:

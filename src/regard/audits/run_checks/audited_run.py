@@ -27,6 +27,8 @@ from ...laws.observed import Observed
 from ...lens import Call, Run
 from ..finding import Finding, Passed, Result, Skipped, found, listed
 
+WINDOWS = "window", "window_size", "attention_window", "local_window"  # by other names, the own token may not count
+CAPS = "softcap", "soft_cap", "logit_softcap", "logit_cap", "attn_softcap", "softcapping"
 ORDERED, SPLIT = "in order", "by a view without a transpose"  # how the columns of a product become heads
 
 
@@ -70,8 +72,9 @@ class AuditedCall:
         calls = [] if self.of.sources is None else self.of.sources.calls.get(self.call.name, [])
         before = sum(other.name == self.call.name for other in self.of.run.calls[: self.number])
         found = calls[before] if before < len(calls) else None
-        fits = found is not None and self.call.q is not None and found.shape == self.call.q.shape
-        return found if fits else None
+        windows = self.call.notes.get("windows", 1)  # they are read from the first
+        sizes = found and found.shape and (found.shape[1] * windows, found.keys * windows)
+        return found if sizes == self.call.shape[1:] else None
 
     @cached_property
     def scaled_before(self) -> float | None:
@@ -97,13 +100,14 @@ class AuditedCall:
         """
         layer, notes = self.layer, self.call.notes
         known = layer_settings(layer)
+        given = notes.get("window"), known.window, known.configured_window
         causal = notes.get("causal")
         sinks = notes.get("sinks") if known.sinks is None else read_array(known.sinks.detach().float().cpu(), "sinks")
         return replace(
             known,
             scale=_positive(float, notes.get("scale") if layer is None else known.scale),
-            softcap=_positive(float, notes.get("softcap"), known.softcap),
-            window=_positive(int, notes.get("window"), known.window, known.configured_window),
+            softcap=_positive(float, notes.get("softcap"), known.softcap, *(setting(layer, name) for name in CAPS)),
+            window=_positive(int, *given, *(setting(layer, name) for name in WINDOWS)),
             causal=causal if isinstance(causal, bool) else known.causal,
             groups=_positive(int, notes.get("groups"), known.groups),
             sinks=True if known.sinks is None and _has_sinks(layer) else sinks,
@@ -114,6 +118,18 @@ class AuditedCall:
     def diagnosis(self) -> Diagnosis:
         """What is known about the output."""
         return diagnose(self.call)
+
+    @property
+    def loose(self) -> bool:
+        """Whether the window is an attribute of which it is unknown what it counts, and in which layers."""
+        known = layer_settings(self.layer)
+        given = self.call.notes.get("window"), known.window, known.configured_window
+        return self.declared.window is not None and given == (None, None, None)
+
+    @property
+    def blind(self) -> bool:
+        """Whether no row attends to any key, so that weights before the softmax change nothing."""
+        return "attended" in self.call.rows and not np.any(self.call.rows["attended"])
 
     @property
     def configured(self) -> bool:

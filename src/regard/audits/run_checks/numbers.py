@@ -177,6 +177,7 @@ def _coarse(call: Call, u: float) -> float:
 
 def empty_rows(audited: AuditedCall) -> Iterator[Finding | bool]:
     """Fully masked rows, and their output, which depends on the implementation: 0, the mean of all values, or NaN.
+    A call all of whose rows are is a fault.
 
     Cannot see whether such rows are padding, or read by something.
     """
@@ -191,14 +192,15 @@ def empty_rows(audited: AuditedCall) -> Iterator[Finding | bool]:
     heads = tuple(np.flatnonzero(empty.any(1)).tolist())
     convention = _convention(call, empty)
     count = int(empty.any(0).sum())
+    cause = "rows of padding, or a mask that allows no key in some rows"
     yield audited.finding(
         "empty-rows",
-        "fault" if convention == "NaN" else "note",
+        "fault" if convention == "NaN" or audited.blind else "note",
         f"{count} of {counted(call.shape[1], 'row')} {'is' if count == 1 else 'are'} fully masked "
         f"(threshold: 0); {'its' if count == 1 else 'their'} output is {convention}",
-        "rows of padding, or a mask that allows no key in some rows",
+        "the mask hides every key from every row: it is inverted, or marks all as padding" if audited.blind else cause,
         "let every row attend to at least its own key, or set the output of fully masked rows to 0"
-        if convention == "NaN"
+        if convention == "NaN" or audited.blind
         else "no fix is needed if these rows are unused padding; otherwise let every row attend to its own key",
         heads=heads,
         row=row,

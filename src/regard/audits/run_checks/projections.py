@@ -159,6 +159,7 @@ def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
     first = next((each for each in run.calls if each.sources and names[0].startswith(_around(each))), None)
     sources = None if first is None else first.sources
     k, v, q = (getattr(sources, name, None) for name in "kvq")
+    wide = dict(run.module.named_parameters())[names[0]].ndim > 1
     if "norm" in names[0].rpartition(".")[0].rpartition(".")[2]:
         cause, fix = "the norm is skipped", "apply it to queries and keys, before rotary positions"
     elif k is not None and v is not None and (k.weight, k.blocks) == (v.weight, v.blocks):
@@ -168,7 +169,12 @@ def _unread(run: AuditedRun, of_layers: list[Unread]) -> Finding:
             "the queries are used as keys: the projection of the keys is never read",
             "compute k of its own rows",
         )
-    elif sources is not None and sources.merged is None and not part and role in (None, "outputs"):
+    elif role == "outputs" and sources is not None and sources.merged is not None:
+        cause, fix = (
+            "the output of the attention is left out: what the projection of the outputs returns is not used",
+            "add it to the residual stream",
+        )
+    elif role in (None, "outputs") and not part and sources is not None and sources.merged is None and wide:
         cause, fix = "the output projection is skipped", "return its product with the merged heads"
     else:
         cause = (
@@ -245,6 +251,7 @@ TABLES = {
         "every token is rotated as if it had one of the first positions: its position, or the axis, is wrong",
     ),
     "slopes": ("the slopes are not added to the scores: distances have no effect", ""),
+    "masks": ("the mask is not applied to the scores: every row attends to every key", ""),
     "biases": (
         "the position bias is not added to the scores",
         "every pair of positions gets one of the first biases: the distances are clamped, or have the wrong sign",
@@ -254,23 +261,34 @@ TABLES = {
 
 
 def positions(run: AuditedRun) -> Iterator[Result]:
-    """Queries and keys are rotated as the configuration of the layer says, and as in other layers; outputs depend on
-    the tables of positions, rotations, slopes and biases.
+    """Queries and keys are rotated as the configuration of the layer says, and as in other layers, and values are not;
+    outputs depend on the tables of positions, rotations, slopes and biases, and on masks where nothing else hides keys.
 
     Tables are judged by their names (`wpe`, `pos_embed`, `inv_freq`, `slopes` and alike), each with the others of its
     module. Cannot see angles that all layers share and no configuration declares, their base in 16 bits, nor numbers of
     a table that are wrong but read.
     """
     answers = [answer for audited in run.calls for answer in _rotation(audited)]
-    answers += [_table(each) for each in run.unread if each.kind in TABLES and _is_needed(run, each.kind)]
+    answers += [_table(each) for each in run.unread if each.kind in TABLES and _is_needed(run, each)]
     measured = "q and k of {} are rotated alike, or as the configuration says; the outputs depend on every table"
     yield from concluded(
         "positions", answers, measured, "no q and k are known to be products with weights of the model"
     )
 
 
-def _is_needed(run: AuditedRun, kind: str) -> bool:
-    """Whether such a table has to be read: slopes may be in a bias, and some layers have no rotary positions."""
+def _is_needed(run: AuditedRun, each: Unread) -> bool:
+    """Whether such a table has to be read: slopes may be in a bias, some layers have no rotary positions, and some
+    calls are masked otherwise.
+    """
+    kind, owner = each.kind, each.name.rpartition(".")[0]
+    if kind == "masks":
+        own = [audited for audited in run.calls if audited.call.name.startswith(owner) or not owner]
+        whole = [audited.call.allowed(heads=0).mean() * audited.call.notes.get("windows", 1) for audited in own]
+        return (
+            1 in whole
+            and all(audited.call.shape[2] > 1 for audited in own)
+            and not any(audited.configured for audited in own)
+        )
     if kind == "slopes":
         return not any(audited.call.score is not None or audited.call.given is not None for audited in run.calls)
     return kind != "turns" or all(
@@ -299,6 +317,14 @@ def _rotation(audited: AuditedCall) -> Iterator[Finding | bool]:
     q, k = (_turned(audited, name) for name in "qk")
     if q is None or k is None:
         return
+    if NOT not in (q.words, k.words) and audited.sources.v and audited.sources.v.turned:
+        yield audited.finding(
+            "positions",
+            "warning",
+            "next to the product of their module the values are turned, row by row (threshold: 0)",
+            "values are rotated, as queries and keys are: outputs then depend on positions, not on distances",
+            "rotate queries and keys only",
+        )
     words = q.words, k.words
     cause: str | None
     if "apart" in words:
@@ -372,10 +398,8 @@ def _turned(audited: AuditedCall, name: str) -> Rotation | None:
     known = kind in NEIGHBORS + HALVES
     if source.vectors is None or not source.turned:
         return Rotation(ANYHOW if source.turned else NOT)
-    part = np.asarray(getattr(audited.call, name), np.float64)
-    vectors = source.vectors[:: max(1, len(source.vectors) // len(part))]  # the run holds keys once for a group
     fine = roundoff(audited.call) <= TURNED / 100  # in 16 bits right ones differ, too
-    found = _measured(part, vectors) if fine else None
+    found = _measured(source.part.astype(float), source.vectors) if fine else None
     if not known and not setting(config, "rope_theta"):
         return found or Rotation(ANYHOW)
     if found is None:
@@ -393,8 +417,9 @@ def _turned(audited: AuditedCall, name: str) -> Rotation | None:
 def _measured(part: np.ndarray, vectors: np.ndarray) -> Rotation | None:
     """The rotation of vectors (H, n, D) that makes `part` of them: the same angles from each position to the next."""
     D, at = part.shape[2], np.arange(part.shape[1])[:, None]
-    for pairs, width in product(("halves", "neighbors"), (D - D % 2, D // 4 * 2, D // 8 * 2)):
-        places = np.arange(width)
+    known = [(0, D - D % 2), *((start, D // part * 2) for part in (3, 4, 6, 8) for start in (0, D - D // part * 2))]
+    for pairs, (start, width) in product(("halves", "neighbors"), known):
+        places = start + np.arange(width)
         first, second = places.reshape(2, -1) if pairs == "halves" else places.reshape(-1, 2).T
         one, other = (each[..., first] + 1j * each[..., second] for each in (part, vectors))
         turns = one * other.conj()

@@ -4,14 +4,15 @@ while the model runs. The weights and tables that no output depends on.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ...observe.handwritten import tensors_in
@@ -21,6 +22,7 @@ from ..subject import Outputs, Raised, Subject, floats, raising, seeded
 from .audited_run import ORDERED, SPLIT
 
 RECENT = 16  # products before a call among which the sources of q, k and v are
+ALONG = 1 - 1e-5  # the cosine of vectors that point in one direction
 FEWEST = 4  # rows for which equal lengths mean anything
 WIDEST = 1 << 16  # columns of such a product
 KEPT = 1 << 22  # numbers of a call's product that are kept
@@ -32,16 +34,21 @@ ABSOLUTE = re.compile(r"(^|[._])(wpe|pe|w_pos)($|[._])|pos(ition(s|al)?)?_?(emb|
 KINDS = {  # of tables, by their names
     "turns": re.compile(r"inv_freq|freqs|rotary|rope|(^|[._])(cos|sin)(_|$)"),
     "slopes": re.compile(r"slope|alibi"),
+    "masks": re.compile(r"mask|causal|tril"),
     "biases": re.compile(r"relative_attention_bias|relative_position_bias_table|(rel|position|encoder|decoder)_bias"),
 }
+UNJUDGED = "bias", "expert", "global", "index", "compress", "embed"  # in names of weights that some calls do not read
 OTHER = re.compile(r"rel|bias|bucket|_ids$|conv|time|sampl|integer|quant")  # in names of tables that are none of these
 
 
 class Product(NamedTuple):
-    """weight: the name of the one that made it · y: the result"""
+    """weight: the name of the one that made it · y: the result · order: of the weights of a norm, the row of a product
+    before it that each row is
+    """
 
     weight: str
     y: torch.Tensor
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +57,8 @@ class Source:
 
     weight: its name · split: how it became heads, `ORDERED` or `SPLIT` · blocks: for each head, which of the blocks of
     D columns it is · factor: how many times as long its vectors are as the product's · turned: whether they point
-    elsewhere · still: in which share of the heads row 0 does not · vectors (H, n, D): the columns of the product; None
-    if they are too many
+    elsewhere · still: in which share of the heads row 0 does not · part, vectors (H, n, D): the heads, and the columns
+    of the product; None if they are too many · order: of `Product`
     """
 
     weight: str
@@ -60,14 +67,17 @@ class Source:
     factor: float = 1.0
     turned: bool = False
     still: float = 1.0
+    part: Any = field(default=None, repr=False)
     vectors: Any = field(default=None, repr=False)
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(eq=False)
 class CallSources:
-    """The sources of one call. shape: (heads, rows, depth) of q; () if unknown · keys: how many · merged: how the heads
-    of the output were merged into what a weight multiplies; None where none does · orders: of q, k or v whose rows are
-    those of a product in another order, the row of each · repeats: whether all rows have the query of the first
+    """The sources of one call. shape: (heads, rows, depth) of q; () if unknown · keys: how many · width: of v · merged:
+    how the heads of the output were merged into what a weight multiplies; None where none does · orders: of q, k or v
+    whose rows are those of a product in another order, the row of each · repeats: whether all rows have the query of
+    the first
     """
 
     shape: tuple[int, ...]
@@ -75,6 +85,7 @@ class CallSources:
     q: Source | None
     k: Source | None
     v: Source | None
+    width: int = 0
     merged: str | tuple[int, ...] | None = None
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
     repeats: bool = False
@@ -82,8 +93,8 @@ class CallSources:
 
 class Unread(NamedTuple):
     """What no output depends on. kind: "weight", "layer" (all of its weights), "input", "positions", "turns" (rotary),
-    "slopes", "biases" or "heads" (of biases) · part: the rows or columns of a weight or table, in words; "" for all ·
-    role: the queries, keys or values that a weight is for
+    "slopes", "biases", "masks" or "heads" (of biases) · part: the rows or columns of a weight or table, in words; ""
+    for all · role: the queries, keys or values that a weight is for
     """
 
     kind: str
@@ -120,6 +131,7 @@ class Sources(Observer):
         super().__init__(model)
         self.owners = {_memory(part): name for name, part in model.named_parameters()}
         self.recent: deque[Product] = deque(maxlen=RECENT)
+        self.joined: deque[tuple[torch.Tensor, list[int]]] = deque(maxlen=RECENT)
         self.calls: dict[str, list[CallSources]] = defaultdict(list)
         self.ran: set[str] = set()
         self.unweighted: list[tuple[str, str]] = []
@@ -135,6 +147,9 @@ class Sources(Observer):
         if not _is_float(out) or out.ndim < 2 or out.shape[-1] > WIDEST:
             return
         given = [part for part in tensors_in((*args, *kwargs.values())) if _is_float(part)]
+        if getattr(function, "__name__", "") in ("cat", "concat", "concatenate"):
+            widths = [part.shape[-1] for part in given if part.shape[-1]]
+            self.joined.extend([(out.detach(), widths)] * (len(widths) > 1 and sum(widths) == out.shape[-1]))
         named = [self.owners.get(_memory(part)) for part in given]
         weight = max(((part.numel(), name) for part, name in zip(given, named) if name), default=(0, None))[1]
         x = next((part for part, name in zip(given, named) if name is None and part.ndim > 1), None)
@@ -147,7 +162,8 @@ class Sources(Observer):
             x, y = (part.flatten(2).transpose(1, 2) for part in (x, y))
         if self.waiting is not None and self.waiting[0].merged is None:
             self.waiting[0].merged = merged(x, self.waiting[1])
-        self.recent.append(Product(weight, y))
+        norm = min(part.ndim for part, name in zip(given, named) if name == weight) == 1
+        self.recent.append(Product(weight, y, _order_of_directions(x, self.recent) if norm else None))
 
     def _in_place_of_softmax(self, out: torch.Tensor) -> str | None:
         """The function in the place of the softmax, where this is the product of values with q·k of two projections;
@@ -158,16 +174,30 @@ class Sources(Observer):
         scores = next((part for part in factors if part not in (None, trail)), None)
         if scores is None or scores.scores is not None:
             return None
-        functions = [step.name.strip("_") for step in scores.steps[1:] if not AFFINE.search(step.name)]
-        if functions and (len(functions) > 1 or functions[0] not in OTHERS):
+        functions = {step.name.strip("_") for step in scores.steps[1:] if not AFFINE.search(step.name)}
+        if len(functions) > 1 or not functions <= {*OTHERS}:
             return None
         for step in scores.steps[1:]:
             others = tensors_in((*step.args, *step.kwargs.values()))
-            if step.name in FACTORS and any(part.numel() > 1 for part in others):
+            if step.name in FACTORS and any(part.numel() > 1 and part.shape[-1] > 1 for part in others):
                 return None
         of_q, of_k = (source_of(part, self.recent) for part in (scores.q, scores.k))
         apart = of_q and of_k and (of_q.weight, of_q.blocks) != (of_k.weight, of_k.blocks)
         return "".join(functions) if apart else None
+
+    def _of_parts(self, given: torch.Tensor) -> Source | None:
+        """The source of what was concatenated of columns of products, as the keys of latent attention are."""
+        widths = next((widths for out, widths in self.joined if _memory(out) == _memory(given)), ())
+        if sum(widths) != given.shape[-1]:
+            return None
+        found = [source_of(part, self.recent) for part in given.split(widths, -1)]
+        known = [each for each in found if each is not None and each.vectors is not None]
+        factors = [each.factor for each in known]
+        if len(known) < len(found) or max(factors) - min(factors) > 1e-3 * max(factors):
+            return None
+        part, vectors = (np.concatenate([getattr(each, name) for each in known], -1) for name in ("part", "vectors"))
+        turned, still = any(each.turned for each in known), min(each.still for each in known)
+        return replace(known[0], turned=turned, still=still, part=part, vectors=vectors)
 
     def called(self, call: ObservedCall) -> None:
         """Finds the sources of a call."""
@@ -177,10 +207,10 @@ class Sources(Observer):
             self.calls[call.layer].append(CallSources((), 0, None, None, None))
             self.waiting = None
             return
-        of_q, of_k, of_v = (source_of(part, self.recent) for part in (call.q, call.k, call.v))
-        sources = CallSources(tuple(q.shape), k.shape[1], of_q, of_k, of_v)
+        of_q, of_k, of_v = (self._of_parts(part) or source_of(part, self.recent) for part in (call.q, call.k, call.v))
+        sources = CallSources(tuple(q.shape), k.shape[1], of_q, of_k, of_v, v.shape[2])
         for name, part, source in (("q", q, of_q), ("k", k, of_k), ("v", v, of_v)):
-            if source is None and (order := _order(part, self.recent)) is not None:
+            if (order := _order(part, self.recent) if source is None else source.order) is not None:
                 sources.orders[name] = order
         alone = q.shape[1] == k.shape[1] >= FEWEST and bool(q.any()) and not bool((k == k[:, :1]).all())
         sources.repeats = alone and bool((q == q[:, :1]).all())
@@ -193,43 +223,64 @@ def source_of(given: torch.Tensor, products: Iterable[Product]) -> Source | None
     part = _of_one_entry(given)
     if part is None or part.shape[1] < FEWEST:
         return None
-    n, D = part.shape[1:]
-    for product in reversed([*products]):
-        y = product.y.float()
-        if y.numel() % (n * D) or y.device != part.device:
-            continue
-        for blocks in _split(y, n, D):
-            if (found := _blocks(product.weight, part, blocks)) is not None:
-                return found
-        for piece in _pieces(y, part.numel()):
-            if len(part) > 1 and (factor := _ratio(part, piece.reshape(part.shape))) is not None:
+    for product, blocks in _every(part, products, len(part)):
+        if (found := _blocks(product.weight, part, blocks)) is not None:
+            return replace(found, order=product.order)
+    for product in reversed([*products] if len(part) > 1 else ()):
+        for piece in _pieces(product.y.to(part), part.numel()):
+            if (factor := _ratio(part, piece.reshape(part.shape))) is not None:
                 return Source(product.weight, SPLIT, factor=factor)
     return None
+
+
+def _every(part: torch.Tensor, products: Iterable[Product], heads: int = 0) -> Iterator[tuple[Product, torch.Tensor]]:
+    """(a product, its blocks of the rows and columns of (heads, n, D)), the last product first."""
+    for product in reversed([*products]):
+        if product.y.device == part.device:
+            yield from ((product, blocks) for blocks in _split(product.y.float(), part.shape[1], part.shape[2], heads))
 
 
 def _order(part: torch.Tensor, products: Iterable[Product]) -> tuple[int, ...] | None:
     """The row of a product that each row of q, k or v (heads, n, D) has the length of, up to one factor, where all
     lengths of a head differ and its heads agree; None if there is none.
     """
-    n, D = part.shape[1:]
     lengths, places = part.norm(dim=-1).sort(-1)
-    if n < 2 * FEWEST or not (lengths.diff(dim=-1) > 0).all():
+    if part.shape[1] < FEWEST + 2 or not (lengths.diff(dim=-1) > 0).all():
         return None
-    for product in reversed([*products]):
-        y = product.y.float()
-        for blocks in _split(y, n, D) if y.numel() % (n * D) == 0 and y.device == part.device else ():
-            others, rows = blocks.norm(dim=-1).sort(-1)
-            ratios = lengths[0] / others.clamp(min=1e-30)
-            alike = ratios.amax(-1) - ratios.amin(-1) <= _tolerance(part) * ratios.mean(-1)
-            for block in alike.nonzero().flatten().tolist()[:1]:
-                return tuple(rows[block][places[0].argsort()].tolist())
+    for _, blocks in _every(part, products):
+        others, rows = blocks.norm(dim=-1).sort(-1)
+        ratios = lengths[0] / others.clamp(min=1e-30)
+        alike = ratios.amax(-1) - ratios.amin(-1) <= _tolerance(part) * ratios.mean(-1)
+        for block in alike.nonzero().flatten().tolist()[:1]:
+            return tuple(rows[block][places[0].argsort()].tolist())
     return None
 
 
-def _split(y: torch.Tensor, n: int, D: int) -> Iterator[torch.Tensor]:
-    """The blocks (n, D) of a product, for each of its axes that has n positions."""
+def _order_of_directions(x: torch.Tensor, products: Iterable[Product]) -> tuple[int, ...] | None:
+    """The row of a product that each row of what a norm is given points along; None if there is none."""
+    part = _of_one_entry(x)
+    for each in () if part is None else (part, part.transpose(0, 1)):
+        for _, blocks in _every(each, products) if each.shape[1] >= FEWEST else ():
+            cosines, rows = (_directions(each[0]) @ _directions(blocks).mT).max(-1)
+            for block in (cosines > ALONG).all(-1).nonzero().flatten().tolist()[:1]:
+                return tuple(rows[block].tolist()) if len(rows[block].unique()) == len(rows[block]) else None
+    return None
+
+
+def _directions(vectors: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def _split(y: torch.Tensor, n: int, D: int, heads: int = 0) -> Iterator[torch.Tensor]:
+    """The blocks (n, D) of a product, for each of its axes that has n positions; for some heads also those that begin
+    at any column.
+    """
     for axis in (axis for axis, size in enumerate(y.shape) if size == n):
-        yield y.movedim(axis, 0).reshape(n, -1, D).transpose(0, 1)
+        columns = y.movedim(axis, 0).reshape(n, -1)
+        if columns.shape[1] % D == 0:
+            yield columns.reshape(n, -1, D).transpose(0, 1)
+        if columns.shape[1] > D > 1 and heads * y.numel() * D < KEPT * bool(heads):
+            yield columns.unfold(1, D, 1).transpose(0, 1)
 
 
 def _pieces(y: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
@@ -237,6 +288,8 @@ def _pieces(y: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
     parts = y.numel() // count
     if parts in (1, 2, 3) and y.numel() == parts * count and y.shape[-1] % parts == 0:
         yield from y.chunk(parts, -1)
+    if y.numel() == count and y.ndim == 3:
+        yield y.mT  # as a convolution has it
 
 
 def _blocks(weight: str, part: torch.Tensor, blocks: torch.Tensor) -> Source | None:
@@ -258,10 +311,10 @@ def _blocks(weight: str, part: torch.Tensor, blocks: torch.Tensor) -> Source | N
         chosen.append(next((at for at in every if chosen and at >= chosen[-1]), every[0]))
     if fits is alike and any(int(head.sum()) > 1 for head in fits):
         return None  # several blocks of the same lengths, such as normalized ones
-    vectors = blocks[chosen].cpu().numpy() if part.numel() <= KEPT else None
+    arrays = (each.cpu().numpy() for each in (part, blocks[chosen])) if part.numel() <= KEPT else ()
     heads = range(len(chosen))
     turned, share = not bool(still.any(1).all()), float(first[heads, chosen].float().mean())
-    return Source(weight, ORDERED, tuple(chosen), float(means[heads, chosen].mean()), turned, share, vectors)
+    return Source(weight, ORDERED, tuple(chosen), float(means[heads, chosen].mean()), turned, share, *arrays)
 
 
 def _ratio(one: torch.Tensor, other: torch.Tensor) -> float | None:
@@ -278,15 +331,15 @@ def merged(x: torch.Tensor, out: torch.Tensor) -> str | tuple[int, ...] | None:
     """
     H, n, E = out.shape
     x = x[:1] if x.numel() == len(x) * out.numel() else x
-    if x.numel() != out.numel() or n < FEWEST or x.device != out.device:
+    if x.numel() != out.numel() or n < FEWEST or x.device != out.device or bool((out == out[:, :1]).all()):
         return None
     x = x.float()
     for blocks in _split(x, n, E):
         found = _blocks("", out, blocks)
         if found is not None and not found.turned:
             return found.blocks
-    close = (x.reshape(out.shape) - out).abs().max() <= _tolerance(out) * out.abs().max()
-    return SPLIT if H > 1 and bool(close) else None
+    close = any((each.reshape(out.shape) - out).abs().max() <= _tolerance(out) * out.abs().max() for each in (x, x.mT))
+    return SPLIT if H > 1 and close else None
 
 
 def _tolerance(part: torch.Tensor) -> float:
@@ -312,7 +365,7 @@ def _memory(part: torch.Tensor) -> int:
     return part.untyped_storage().data_ptr()
 
 
-@contextlib.contextmanager
+@contextmanager
 def replaced(numbers: dict[torch.Tensor, torch.Tensor]) -> Iterator[None]:
     """Tensors of a model with other numbers."""
     before = {part: part.data for part in numbers}
@@ -328,6 +381,8 @@ def replaced(numbers: dict[torch.Tensor, torch.Tensor]) -> Iterator[None]:
 def _noisy(part: torch.Tensor, rows: slice = slice(None)) -> torch.Tensor:
     """The numbers of a tensor with noise of their size added, in these rows of its first axis longer than 1."""
     made = part.detach().clone()
+    if not (part.is_floating_point() or part.is_complex()):
+        return 1 - made if made.dtype is not torch.bool else ~made
     real = torch.view_as_real(made) if made.is_complex() else made
     noise = torch.randn(real.shape, generator=torch.Generator().manual_seed(0)).to(real)
     axis = _rows_axis(part)
@@ -349,6 +404,7 @@ def read_sources(subject: Subject) -> Sources:
     with torch.compiler.set_stance("force_eager"), sources.watching():
         subject.call(subject.inputs)
     sources.recent.clear()
+    sources.joined.clear()
     sources.waiting = None
     sources.padded = subject.without_padding.length < subject.length
     vars(subject).update(sources=sources)
@@ -383,7 +439,7 @@ def _unread(subject: Subject, sources: Sources) -> Iterator[Unread]:
     known = [call.q.turned for calls in sources.calls.values() for call in calls if call.q and call.k]
     groups: dict[tuple[str, str], list[Table]] = defaultdict(list)
     for table in _tables(subject, sources):
-        groups[table.kind, {"positions": table.owner, "biases": table.name}.get(table.kind, "")].append(table)
+        groups[table.kind, {"turns": "", "slopes": "", "biases": table.name}.get(table.kind, table.owner)].append(table)
     for (kind, _), tables in groups.items():
         if kind != "turns" or (known and not any(known)):  # else rotated, by these tables or by what is computed anew
             rows = max((call.shape[1] for calls in sources.calls.values() for call in calls if call.shape), default=0)
@@ -398,7 +454,9 @@ def _unread_tables(subject: Subject, tables: list[Table], length: int) -> Iterat
         yield Unread(tables[0].kind, tables[0].name)
         return
     every = [table.numbers for table in tables]
-    later = [part for part in every if part.ndim > 1 and part.shape[_rows_axis(part)] >= length]
+    later = [
+        part for part in every if part.ndim > 1 and tables[0].kind != "masks" and part.shape[_rows_axis(part)] >= length
+    ]
     changed = {part: _noisy(part, slice(FEWEST, None)) for part in later}
     if changed and length >= 2 * FEWEST and _changes_nothing(subject, changed):
         yield Unread(tables[0].kind, tables[0].name, f"rows from {FEWEST} on")
@@ -441,7 +499,7 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
     several weights for the same may be for other tokens.
     """
     shapes = {
-        _scope(subject.model, layer): call.shape
+        _scope(subject.model, layer): (*call.shape[:2], min(call.shape[2], call.width))
         for layer, calls in sources.calls.items()
         for call in calls
         if call.keys > 1 and call.shape[1] > 1  # the weight of a single key is 1, whatever q and k are
@@ -454,26 +512,32 @@ def _without_gradient(subject: Subject, sources: Sources) -> Iterator[tuple[Unre
         each.weight for calls in sources.calls.values() for call in calls for each in (call.q, call.k, call.v) if each
     }
     positional, keywords = subject.arguments(subject.inputs)
-    with torch.compiler.set_stance("force_eager"), raising(), seeded(0), torch.enable_grad():
-        copies = {name: part.detach().requires_grad_() for name, part in every.items()}
+    copies = {name: part.detach().requires_grad_() for name, part in every.items()}
+    total: Any = None  # without gradients, as of FlexAttention on CPUs, each weight is changed instead
+    with suppress(Raised), torch.compiler.set_stance("force_eager"), raising(), seeded(0), torch.enable_grad():
         result = torch.func.functional_call(subject.model, copies, positional, keywords)
         outputs = [part for _, part in floats(result) if part.requires_grad]
         noise = torch.Generator().manual_seed(0)
         total = sum((part.float() * torch.randn(part.shape, generator=noise).to(part.device)).sum() for part in outputs)
-        for scope, shape in shapes.items() if isinstance(total, torch.Tensor) else ():
-            names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
-            if not names:
-                continue
-            weights, judged = [every[name] for name in names], [copies[name] for name in names]
-            gradients = torch.autograd.grad(total, judged, retain_graph=True, allow_unused=True, materialize_grads=True)
-            read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
-            if not any(map(torch.any, gradients)):
-                yield Unread("layer", scope), dict(zip(weights, (gradient == 0 for gradient in gradients)))
-                continue
-            for name, weight, gradient in zip(names, weights, gradients):
-                found = _zeros(gradient, shape) if not gradient.any() or name in made else None
-                if found is not None and (found[0] or (_role(name), weight.shape) not in read):
-                    yield Unread("weight", name, found[0], found[1] or _role(name)), {weight: gradient == 0}
+    for scope, shape in shapes.items() if not isinstance(total, int) else ():
+        names = [name for name, part in every.items() if name.startswith(scope) and _is_judged(name, part)]
+        if not names:
+            continue
+        weights, judged = [every[name] for name in names], [copies[name] for name in names]
+        if total is None:
+            for name, weight in zip(names, weights):
+                yield Unread("weight", name, "", _role(name)), {weight: torch.ones_like(weight, dtype=torch.bool)}
+            continue
+        gradients = torch.autograd.grad(total, judged, retain_graph=True, allow_unused=True, materialize_grads=True)
+        read = {(_role(name), g.shape) for name, g in zip(names, gradients) if g.any() and _role(name)}
+        if not any(map(torch.any, gradients)):
+            yield Unread("layer", scope), dict(zip(weights, (gradient == 0 for gradient in gradients)))
+            continue
+        for name, weight, gradient in zip(names, weights, gradients):
+            found = _zeros(gradient, shape) if not gradient.any() or name in made else None
+            used = (_role(name), weight.shape) in read and name.rpartition(".")[0] in sources.ran
+            if found is not None and (found[0] or not used):
+                yield Unread("weight", name, found[0], found[1] or _role(name)), {weight: gradient == 0}
 
 
 def _role(name: str) -> str | None:
@@ -492,8 +556,7 @@ def _scope(model: torch.nn.Module, layer: str) -> str:
 
 def _is_judged(name: str, part: torch.Tensor) -> bool:
     """Whether a weight has to be read: no bias, which the softmax may cancel, nor one that is for some tokens only."""
-    matrix = part.ndim > 1 or (name.endswith("weight") and "norm" in name)
-    return matrix and not any(word in name for word in ("bias", "expert", "global", "index", "compress", "embed"))
+    return part.ndim > 0 and not any(word in name for word in UNJUDGED)
 
 
 def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | None] | None:
@@ -509,7 +572,7 @@ def _zeros(gradient: torch.Tensor, shape: tuple[int, ...]) -> tuple[str, str | N
         at = (gradient.movedim(axis, 0).flatten(1) == 0).all(1).nonzero().flatten().tolist()
         starts, ends = ([place for place in at if place + step not in at] for step in (-1, 1))
         size = gradient.shape[axis]
-        if size >= max(2, heads) * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
+        if size >= 2 * depth and at and min(end + 1 - start for start, end in zip(starts, ends)) >= depth:
             if not starts[0] and size > ends[0] + 1 > heads * depth:  # queries and keys: as there
                 return None
             role = "values" if ends[0] + 1 == size else "keys" if starts[0] >= heads * depth else None
@@ -532,14 +595,19 @@ def _tables(subject: Subject, sources: Sources) -> Iterator[Table]:
             kind = _kind(name.lower(), part, subject.length)
             if kind == "slopes" and not any(layer.startswith(path) for layer in sources.calls):
                 continue  # of layers without a softmax
-            if kind and (part.is_floating_point() or part.is_complex()):
+            if kind and (part.is_floating_point() or part.is_complex() or kind == "masks"):
                 yield Table(kind, name, part, owner)
 
 
 def _kind(name: str, part: torch.Tensor, length: int) -> str | None:
     """What a table is, by its name: "turns", "slopes" or "positions"; None of others."""
     for kind, names in KINDS.items():
-        if names.search(name):
+        if kind == "masks":
+            square = part.ndim > 1 and part.shape[-1] == part.shape[-2] > 1
+            hides = square and (bool(names.search(name)) or torch.equal(part, torch.ones_like(part).tril()))
+            if hides and len(part.unique()) > 1:
+                return kind
+        elif names.search(name):
             return kind if kind != "biases" or part.ndim == 2 else None
     wide = part.ndim > 1 and max(part.shape) >= length > 1
     return "positions" if wide and ABSOLUTE.search(name) and not OTHER.search(name) else None

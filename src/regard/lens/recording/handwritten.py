@@ -12,8 +12,9 @@ import torch
 
 from ...common.arrays import read_array
 from ...language.added_masks import ORDINARY, hidden_beside, hides, range_of
-from ...language.expr import Expr, Op, score
+from ...language.expr import Expr, Op, frozen_table, head, score
 from ...language.functions import relu, square
+from ...observe.handwritten import DIVISIONS
 from .one_entry import added
 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
@@ -40,7 +41,7 @@ ALONE = {
 PLUS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
 MINUS = {"sub", "__sub__", "sub_", "__isub__"}
 TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
-OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide"}
+OVER = {*DIVISIONS}
 POINTWISE: dict[str, Callable[[Expr], Expr]] = {"abs": abs, "neg": neg, "relu": relu, "square": square}
 
 # An operand that broadcasts with scores of these sizes, as (H, Q, K) numbers of the batch entry; broadcast axes have
@@ -63,6 +64,7 @@ class Written:
     sinks: np.ndarray | None = None
     divided: float = 1.0  # the last divisor of the scores, if only factors were applied since
     plus: np.ndarray | None = None  # the sum of the added tensors, which becomes one table of the rule
+    zeroed: Any = False  # the pairs whose scores were multiplied by 0, which a mask has to hide then
 
     def allow(self, seen: np.ndarray) -> bool:
         """Restricts the mask to these pairs."""
@@ -80,12 +82,28 @@ def read_steps(trail, cut: Cut, heads: int, start: int) -> Written | None:
     """The rules of handwritten attention for one batch entry; None if a step is not known."""
     found = Written(start, heads)
     for name, args, kwargs, sizes in trail.steps:
-        if name in ("softmax", "_softmax"):
+        if name in ("softmax", "_softmax", "exp", "exp_"):
             found.settle()
+            if np.any(found.zeroed if found.allowed is None else found.zeroed & found.allowed):
+                return None
             along = kwargs.get("dim", args[1] if len(args) > 1 else -1)
             return found if along in (-1, len(sizes) - 1) else None
         if name not in ALONE | PRODUCTS and not _known(found, name, args, kwargs, sizes, cut):
             return None
+    return None
+
+
+def factor_of(trail) -> float | None:
+    """The product of the numbers by which scores were multiplied before the softmax, whatever else was done."""
+    found = Written(0, 1)
+    for name, args, kwargs, _ in trail.steps:
+        if name in ("softmax", "_softmax", "exp", "exp_"):
+            return found.scale
+        other, *_ = _other(args, kwargs) if name in TIMES | OVER else (kwargs.get("alpha", 1), False)
+        if name in (*PRODUCTS, "baddbmm") or (name in TIMES | OVER and np.size(other) == 1):
+            found.scale *= float(other) ** (-1 if name in OVER else 1)
+        elif name in TIMES | OVER or name in ("tanh", "tanh_"):
+            break
     return None
 
 
@@ -100,7 +118,7 @@ def _known(found: Written, name: str, args, kwargs, sizes, cut: Cut) -> bool:
         return not (first and name in MINUS) and _add(found, other, sign, sizes, cut)
     if name in TIMES | OVER:
         other, first = _other(args, kwargs)
-        return not (first and name in OVER) and _multiply(found, other, name in OVER)
+        return not (first and name in OVER) and _multiply(found, other, name in OVER, sizes, cut)
     if name in ("tanh", "tanh_"):
         found.settle()
         found.scale *= found.divided  # c · tanh(s / c): s is the score before the division
@@ -150,8 +168,15 @@ def _add(found: Written, other: Any, sign: float, sizes, cut: Cut) -> bool:
     return True
 
 
-def _multiply(found: Written, other: Any, over: bool) -> bool:
-    if other is None or (isinstance(other, torch.Tensor) and other.numel() > 1):
+def _multiply(found: Written, other: Any, over: bool, sizes, cut: Cut) -> bool:
+    if isinstance(other, torch.Tensor) and other.numel() > 1:
+        numbers = cut(other, sizes)
+        if (numbers == numbers[:, :1, :1]).all() and not over:  # a temperature for each head
+            found.score, found.divided = frozen_table(numbers[:, 0, 0].copy(), "factor")[head] * found.settle(), 1.0
+            return True
+        found.zeroed = found.zeroed | (numbers == 0)
+        return not over and bool(((numbers == 0) | (numbers == 1)).all())
+    if other is None:
         return False
     factor = float(other)
     if found.settle() is score:

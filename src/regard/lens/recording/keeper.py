@@ -406,10 +406,23 @@ def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray, sets:
         found = figures.with_figures(call, special, sets, w_o)
         if weights is None or _gives(found, weights):
             return found
+        if call.sinks is None and (sinks := _constant(found, weights)) is not None:
+            return _measured(dataclasses.replace(call, sinks=sinks), weights, special, sets)
         why = "the recorded rules do not reproduce the weights that the model used"
     notes = {**call.notes, "unread": why}
     bare = dataclasses.replace(call, q=None, k=None, score=None, scale=1.0, sinks=None, given=weights, notes=notes)
     return figures.with_figures(bare, special, sets, w_o)
+
+
+def _constant(call: Call, weights: np.ndarray) -> np.ndarray | None:
+    """The logarithm (H, 1) of what is added to the sum of a softmax, where weights (H, Q, K) sum to less than 1 by one
+    number for every row of a head, such as the 1 of softmax₁; None without one.
+    """
+    share = np.asarray(weights, np.float64).sum(-1)
+    with np.errstate(all="ignore"):
+        numbers = call.lse + np.log((1 - share) / share)
+    near = bool(np.isfinite(numbers).all()) and np.ptp(numbers, axis=1).max() <= ROUNDING
+    return numbers.mean(1, keepdims=True) if near else None
 
 
 def _gives(call: Call, weights: np.ndarray) -> bool:

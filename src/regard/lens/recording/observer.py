@@ -23,7 +23,7 @@ from ...observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall,
 from ..runs.call import Call
 from ..runs.codes import longest
 from ..runs.projections import LayerProjections
-from .handwritten import read_steps
+from .handwritten import factor_of, read_steps
 from .keeper import Keeper, unmeasured
 from .layers import LayerObserver
 from .one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
@@ -136,7 +136,7 @@ class Recorder(LayerObserver):
         if seen.kind != WRITTEN_OUT:
             call = self._with_rules(call, seen, layout)
         else:
-            call, weights = (_with_windows_written if layout.windows > 1 else _with_steps)(call, seen, layout)
+            call, weights = _with_steps(call, seen, layout)
         rows = partial(layout.rows_of_product, count=call.shape[1])
         return Waiting(call, weights, nth, rows=rows, known=known, first=first)
 
@@ -191,40 +191,44 @@ class Recorder(LayerObserver):
 
 
 def _with_steps(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, np.ndarray]:
-    """A handwritten call and its weights; with its rules if every step between product and softmax is known."""
+    """A handwritten call and its weights, which are 0 between windows; with its rules if every step between product and
+    softmax is known.
+    """
     trail: Any = seen.trail
-    _, Q, K = call.shape
-    start = K - Q if call.aligned else 0
-    weights = layout.cut(trail.weights)[..., :K].copy()
+    H, Q, K = call.shape
+    W = layout.windows
+    start = K - Q if call.aligned and W == 1 else 0
+    weights, cut = layout.cut(trail.weights)[..., : K // W].copy(), layout.beside
+    if len(weights) == 1 and call.v is not None:  # one for the values of all heads
+        weights = np.repeat(weights, len(call.v), 0)
     notes = dict(call.notes)
     known: dict[str, Any] = {}
-    if trail.combined is not None:
-        notes["combined"] = trail.combined
-    rules = read_steps(trail, layout.beside, layout.heads, start)
+    inside: Expr | None = None
+    if W > 1:
+        notes["windows"] = W
+        known["mask"], _ = inside, _ = window_rules(None, None, 0, (H, Q // W, K // W), 0)
+        rows, keys = (np.arange(size) * W // size for size in (Q, K))  # the window of each
+        weights = np.where(rows[:, None] == keys, np.tile(weights, W), 0)
+        cut = lambda operand, sizes: np.tile(layout.beside(operand, sizes), W)  # noqa: E731
+    if trail.combined is not None or len(weights) != H:
+        notes["combined"] = trail.combined or "heads"
+    rules = read_steps(trail, cut, layout.heads, start)
     if rules is None:
         notes["unread"] = "a step between product and softmax is not known"
+    elif len(weights) != H:
+        notes["unread"] = "the weights are those of other heads than the scores"
     else:
+        mask = None if rules.allowed is None else mask_of(rules.allowed, start)
         known = {
-            "mask": None if rules.allowed is None else mask_of(rules.allowed, start),
+            "mask": mask if inside is None else inside if mask is None else inside & mask,
             "score": None if rules.score.scored and not rules.score.children else rules.score,
             "scale": rules.scale,
             "start": start,
             "sinks": rules.sinks,
         }
+    if (rules is None or "combined" in notes) and (factor := factor_of(trail)) is not None:
+        notes["factor"] = factor
     return dataclasses.replace(call, engine="written out", notes=notes, **known), weights
-
-
-def _with_windows_written(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, np.ndarray]:
-    """A handwritten call computed window by window, and its weights, which are 0 between windows."""
-    trail: Any = seen.trail
-    _, Q, K = call.shape
-    Q, K = Q // layout.windows, K // layout.windows  # of one window
-    parts = layout.cut(trail.weights)[..., :K]  # the rows of all windows, over the keys of one
-    rows, keys = (np.arange(layout.windows * size) // size for size in (Q, K))  # the window of each
-    whole = np.where(rows[:, None] == keys, np.tile(parts, layout.windows), 0)
-    mask, _ = window_rules(None, None, 0, (layout.heads, Q, K), 0)
-    notes = {**call.notes, "windows": layout.windows, "unread": "windows of attention that is written out"}
-    return dataclasses.replace(call, mask=mask, engine="written out", notes=notes), whole
 
 
 def _unpack(seen: ObservedCall, module) -> None:
