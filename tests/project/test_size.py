@@ -9,7 +9,8 @@ BUDGET = {
         "conformance": 44_970,  # cases of several tiles; sessions end where a suite cannot begin
         # what_if, effects and patches (interventions/); contributions, circuits (residual/); image tokens on the
         # picture, what a causal model expected (recording/), steps of q and k measured over all pairs (embed.py)
-        "lens": 86_680,  # pictures of several sizes in a text, and the parts of LLaVA-NeXT (inputs.py)
+        # codes keep three digits (codes.py), bars fit beside numbers (terminal.py), positions of an image or a sound
+        "lens": 86_900,  # pictures of several sizes in a text, and the parts of LLaVA-NeXT (inputs.py)
         "torch": 41_000,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py (5.24 too), replaced_sdpa.py
         "compat": 8_190,  # the functions of flash-attn and xformers; its biases over keys with gaps and in pages
         "observe": 13_980,  # of torch before; what changes calls, other threads; einsum with the values first
@@ -18,11 +19,11 @@ BUDGET = {
         "laws": 33_170,  # mistakes of kernels in blocks of keys; finding.py, which audits and conformance share
         "audits": 44_260,  # functions in place of a softmax, q, k or v of other positions, masks where none is declared
         "language": 37_610,  # vectors (tree/vectors.py, spellings.py), selected keys, captured.py, more of torch
-        "ledger": 26_800,  # a cost with the inputs of the caller (inputs.py), positions of plain torch
+        "ledger": 26_810,  # a cost with inputs of the caller (inputs.py), positions of plain torch
         "models": 22_670,
         "api": 27_150,  # programs of JAX (jax_callback.py), second derivatives (derivative.py), ONNX (onnx.py)
         "cli": 18_830,  # look --effects --source, FOLDER IMAGE TEXT; audit, look and cost take FILE.py:CLASS
-        "common": 14_850,  # what modules of transformers declare, of torch before; the default model is read once
+        "common": 14_880,  # modules not imported yet; what modules of transformers declare, of torch before
         "sandbox": 2_580,  # of conformance before
         "top": 610,
     },

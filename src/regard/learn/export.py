@@ -71,11 +71,11 @@ def _folded(title: str, text: str) -> str:
 
 def _head(chapter: Chapter) -> Iterator[Cell]:
     needed = {each.needs for each in chapter.exercises} | {block.needs for block in scripts(chapter)}
-    install = next((NEEDS[name][1] for name in ("demo", "torch") if name in needed), "pip install regard")
+    install = next((f", then `{NEEDS[name][1]}`" for name in ("demo", "torch") if name in needed), "")
     yield _markdown(
         f"# Chapter {chapter.number}: {chapter.title}\n\n"
-        f"About {chapter.time} minutes. It needs `{install}`. Answer each prediction before "
-        "you run the cell below it."
+        f"About {chapter.time} minutes. It needs regard, installed from a clone{install}. "
+        "Answer each prediction before you run the cell below it."
     )
 
 
