@@ -14,6 +14,7 @@ from ..common.files.output import check_folder
 from ..sandbox.messages import said
 from .chapter import Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from .folder import writing
+from .lesson import ASKS
 from .forms import FORMS, options, right_answer, whys
 from .running import NEEDS, run, runnable
 
@@ -86,7 +87,7 @@ def _cells(part: Part) -> Iterator[Cell]:
         case Question():
             yield from _question(part)
         case Reveal():
-            yield _code(part.code)
+            yield _code(ASKS.sub(r'""  # \1', part.code))  # a cell that waits ends a run of all cells
         case Claim():
             yield from _claim(part)
         case Exercise():
