@@ -14,8 +14,8 @@ from ..common.files.output import check_folder
 from ..sandbox.messages import said
 from .chapter import Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from .folder import writing
-from .lesson import ASKS
 from .forms import FORMS, options, right_answer, whys
+from .lesson import ASKS
 from .running import NEEDS, run, runnable
 
 FOLDER = "exercises"  # where the cells of the exercises write their files, beside the notebook
