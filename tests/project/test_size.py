@@ -14,7 +14,7 @@ BUDGET = {
         "torch": 41_000,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py (5.24 too), replaced_sdpa.py
         "compat": 8_190,  # the functions of flash-attn and xformers; its biases over keys with gaps and in pages
         "observe": 13_980,  # of torch before; what changes calls, other threads; einsum with the values first
-        "learn": 35_160,  # notebooks ask nothing; the place of an unknown mistake (repair.py, changes.py), whose search always ends
+        "learn": 35_160,  # the place of an unknown mistake (repair.py, changes.py); notebooks ask nothing
         "parallel": 31_840,  # as common: torch is not used until its import has ended
         "laws": 33_170,  # mistakes of kernels in blocks of keys; finding.py, which audits and conformance share
         "audits": 44_260,  # functions in place of a softmax, q, k or v of other positions, masks where none is declared
