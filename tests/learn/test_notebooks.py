@@ -92,6 +92,7 @@ def test_a_notebook_has_every_part_and_no_answer_before_it(read):
 
     sources = ["".join(cell["source"]) for cell in found["cells"]]
     assert all(text.strip() for text in sources)
+    assert not any("input(" in text for text in sources)  # a run of all cells waits for nobody
     for question in read.questions:
         (place,) = [at for at, text in enumerate(sources) if question.ask.strip() in text and "**" in text]
         assert "my_answer" in sources[place + 1]

@@ -381,7 +381,7 @@ def test_a_window_holds_any_context():
     """A cache of w − 1 keys does not grow, so the model's positions are the limit."""
     made = built(FIELDS | {"model_type": "mistral", "sliding_window": 8})
 
-    assert fit(made, 1_000_000, "decode", 32, 1).tokens == 4096
+    assert ": 4,096 tokens, all positions of the model, in 1" in str(fit(made, 1_000_000, "decode", 32, 1))
 
 
 @pytest.mark.parametrize(

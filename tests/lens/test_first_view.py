@@ -159,6 +159,7 @@ def test_one_of_everything_is_singular():
     axes = {"1 position": run.axes["text"]}
     call = dataclasses.replace(run.calls[0], queries="1 position", keys="1 position")
     assert "1 head · 1 position\n" in printed(dataclasses.replace(run, axes=axes, calls=(call,)))
+    assert "█…" not in printed(run, 50)  # the bar of all the weight
     several = printed(example(12, keys=5)[0], 60)
     assert "2 attention calls × 3 heads · 12 tokens · 5 source" in several
     assert "1 more key" in several and "1 more keys" not in several

@@ -167,6 +167,13 @@ def test_codes_keep_the_order_within_their_error(weights):
         np.testing.assert_allclose(found[known], weights[known], rtol=error * 1.0001)
 
 
+def test_codes_keep_three_digits():
+    """The page prints the digits of the weights that were computed, not those of codes beside them."""
+    weights = 10 ** np.random.default_rng(0).uniform(-6, 0, 100_000)
+    found = decode(*encode(weights))
+    assert [f"{each:.2e}" for each in found] == [f"{each:.2e}" for each in weights]
+
+
 def test_codes_tell_the_kinds_of_nothing_apart():
     """Masked, zero, tiny, not a number, out of range, and weight behind the mask have a code each; one is exactly
     one, and what leaked can be read too.

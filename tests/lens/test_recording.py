@@ -17,6 +17,7 @@ import regard as rg
 from regard.lens import Axis
 from regard.lens.look import look
 from regard.lens.recording.inputs import _with_image
+from regard.lens.recording.keeper import Axes
 from regard.torch.hf import attention as hf
 from regard.torch.hf.tiny_models import inputs, tiny_model
 from tests.observe.heads import H, Heads
@@ -313,6 +314,20 @@ def test_texts_that_see_pictures():
     kinds = {(call.queries, call.keys, call.notes["difference"] < 1e-5) for call in run.calls}
     assert kinds == {("patches", "patches", True), ("text", "text", True), ("text", "patches", True)}
     assert run.axes["patches"].grid == (4, 4) and len(run.axes["text"]) == 9
+
+
+def test_positions_say_what_they_are_of():
+    """Rows that are no known words or patches are named after the encoder that has them."""
+    axes = Axes({"text": Axis.of(5, name="text")})
+    named = {
+        "model.visual.blocks.0.attn": "9 positions of the image",
+        "model.audio_tower.layers.0.self_attn": "9 positions of the sound",
+        "model.layers.0.self_attn": "9 positions",
+    }
+    for name, found in named.items():
+        call = SimpleNamespace(name=name, shape=(1, 9, 9), notes={}, aligned=True)
+        assert axes.place(call) == (found, found)
+        assert axes.of_layer(name, 9).name == found
 
 
 def test_image_tokens_of_a_text_lie_on_the_picture():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeVar
 
 import numpy as np
@@ -27,13 +28,19 @@ def belongs(value, package: str):
 
 
 def no_attribute(module: str, name: str) -> AttributeError:
-    """The AttributeError of Python for a name that a package lacks, with the closest public name.
+    """The AttributeError of Python for a name that a package lacks, with the module of this name, which is not imported
+    yet, or the closest public name.
 
     >>> print(no_attribute("regard", "causl"))
     module 'regard' has no attribute 'causl'; did you mean 'causal'?
+    >>> print(no_attribute("regard", "torch"))
+    module 'regard' has no attribute 'torch'; it is a module of its own: import regard.torch
     """
-    close = nearest(name, vars(sys.modules[module])["__all__"]) if name[:1] != "_" else None
+    public = name.isidentifier() and name[:1] != "_"
+    close = nearest(name, vars(sys.modules[module])["__all__"]) if public else None
     hint = f"; did you mean {close!r}?" if close else ""
+    if public and find_spec(f"{module}.{name}"):
+        hint = f"; it is a module of its own: import {module}.{name}"
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
 
 

@@ -15,6 +15,7 @@ from ..sandbox.messages import said
 from .chapter import Chapter, Claim, Exercise, Part, Program, Question, Reveal, Text, Visual
 from .folder import writing
 from .forms import FORMS, options, right_answer, whys
+from .lesson import ASKS
 from .running import NEEDS, run, runnable
 
 FOLDER = "exercises"  # where the cells of the exercises write their files, beside the notebook
@@ -71,11 +72,11 @@ def _folded(title: str, text: str) -> str:
 
 def _head(chapter: Chapter) -> Iterator[Cell]:
     needed = {each.needs for each in chapter.exercises} | {block.needs for block in scripts(chapter)}
-    install = next((NEEDS[name][1] for name in ("demo", "torch") if name in needed), "pip install regard")
+    install = next((f", then `{NEEDS[name][1]}`" for name in ("demo", "torch") if name in needed), "")
     yield _markdown(
         f"# Chapter {chapter.number}: {chapter.title}\n\n"
-        f"About {chapter.time} minutes. It needs `{install}`. Answer each prediction before "
-        "you run the cell below it."
+        f"About {chapter.time} minutes. It needs regard, installed from a clone{install}. "
+        "Answer each prediction before you run the cell below it."
     )
 
 
@@ -86,7 +87,7 @@ def _cells(part: Part) -> Iterator[Cell]:
         case Question():
             yield from _question(part)
         case Reveal():
-            yield _code(part.code)
+            yield _code(ASKS.sub(r'""  # \1', part.code))  # a cell that waits ends a run of all cells
         case Claim():
             yield from _claim(part)
         case Exercise():

@@ -21,7 +21,7 @@ MOST = 1 << 30  # tokens or sequences
 class Fit:
     """What a memory holds in one phase. least: bytes for one token · given: tokens, or None for a model that reads
     none, and sequences · tokens: the most tokens of so many sequences · batch: the most sequences of so many tokens;
-    None where not even one fits.
+    None where not even one fits · limit: the positions of the model.
     """
 
     phase: str
@@ -30,6 +30,7 @@ class Fit:
     given: tuple[int | None, int]
     tokens: int | None
     batch: int | None
+    limit: int
 
     def __str__(self) -> str:
         start = f"{self.phase} in {unit(self.memory, 'B')}: "
@@ -39,7 +40,8 @@ class Fit:
         parts = []
         if length is not None:
             most = "none" if self.tokens is None else f"{self.tokens:,} tokens"
-            parts.append(f"{most} in {sequences:,} sequence{'s' * (sequences > 1)}")
+            every = ", all positions of the model," * (self.tokens == self.limit)
+            parts.append(f"{most}{every} in {sequences:,} sequence{'s' * (sequences > 1)}")
         of = "" if length is None else f" of {length:,} tokens"
         return start + ", or ".join([*parts, f"{self.batch or 0:,} sequences{of}"])
 
@@ -73,7 +75,7 @@ def fit(made: Subject, memory: int, phase: str, tokens: int, batch: int) -> Fit:
     limit = longest(made) or MOST
     context = _largest(lambda length: held(length, batch), memory, limit) if reads else None
     sequences = _largest(lambda count: held(tokens if reads else None, count), memory, MOST)
-    return Fit(phase, memory, least, (tokens if reads else None, batch), context, sequences)
+    return Fit(phase, memory, least, (tokens if reads else None, batch), context, sequences, limit)
 
 
 def _largest(held: Callable[[int], int], memory: int, limit: int) -> int | None:

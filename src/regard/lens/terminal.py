@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -17,7 +20,7 @@ from .detection import KINDS, Collected, HeadScore, HeadScores
 from .runs.axis import Axis, named
 from .runs.call import Call
 from .runs.detectors import ROWS
-from .runs.labels import visible, words
+from .runs.labels import size, visible, words
 from .runs.run import Run
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ BEST = 3  # heads for each detector
 def summary(console: Console, run: Run, choice: Choice) -> None:
     """Prints what the chosen token attends to, why this head was chosen, and the heads of each detector: 15 lines."""
     heads = max(call.shape[0] for call in run.calls)
-    sizes = " · ".join(_size(name, len(axis)) for name, axis in run.axes.items())
+    sizes = " · ".join(size(name, len(axis)) for name, axis in run.axes.items())
     calls = f"{counted(len(run.calls), 'attention call')} × {counted(heads, 'head')}"
     console.print(Text(f"{visible(run.model)} · {calls} · {sizes}", "bold"))
     call = run.calls[choice.call]
@@ -85,13 +88,6 @@ def _place(call: Call) -> str:
     return visible(call.name) if call.layer is None else f"layer {call.layer}"
 
 
-def _size(name: str, count: int) -> str:
-    """The size of an axis in words; the name of an axis of plain positions already contains its size."""
-    if name == "text":
-        return counted(count, "token")
-    return words(name) if name.startswith(f"{count} ") else f"{count} {words(name)}"
-
-
 def _sentence(run: Run, choice: Choice, weights: np.ndarray, others: np.ndarray) -> str:
     """The strongest key of the chosen row, next to the mean of the other rows."""
     call = run.calls[choice.call]
@@ -142,18 +138,18 @@ def _row(run: Run, choice: Choice, brick: str, weights: np.ndarray, others: np.n
         Text.assemble("“", (_short(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
     )
     for title, (_, style) in shown.items():
-        table.add_column(Text(title, "dim"), justify="right", style=style)
+        table.add_column(Text(title, "dim"), justify="right", style=style, no_wrap=True)
     table.add_column("")
     for key in order[:LISTED]:
         name = Text.assemble(_short(keys, key), (f"  {key}", "dim"))
         numbers = [f"{values[key]:.1%}" for values, _ in shown.values()]
         if np.isnan(others[key]):  # one row alone has no others
             numbers[1] = ""
-        table.add_row(name, *numbers, _bar(weights[key], brick))
+        table.add_row(name, *numbers, _Bar(weights[key], brick))
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
         more_keys = Text(counted(len(order) - LISTED, "more key"), style="dim")
-        table.add_row(more_keys, f"{rest:.1%}", *[""] * (len(shown) - 1), _bar(rest, brick))
+        table.add_row(more_keys, f"{rest:.1%}", *[""] * (len(shown) - 1), _Bar(rest, brick))
     return table
 
 
@@ -162,11 +158,23 @@ def _short(axis: Axis, position: int) -> str:
     return fitting(named(axis, position), 20, cell_len)
 
 
-def _bar(share: float, brick: str) -> Text:
-    """A bar of at most `WIDTH` characters; its end is in eighths if the terminal supports block characters."""
-    eighths = round(max(0.0, min(1.0, float(np.nan_to_num(share)))) * WIDTH * 8)
-    end = " ▏▎▍▌▋▊▉"[eighths % 8].strip() if brick == "█" else ""
-    return Text(brick * (eighths // 8) + end, style="cyan")
+@dataclass(frozen=True)
+class _Bar:
+    """A bar of at most `WIDTH` characters, or of the room there is; its end is in eighths if the terminal supports
+    block characters.
+    """
+
+    share: float
+    brick: str
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, WIDTH)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        room = min(WIDTH, options.max_width)
+        eighths = round(max(0.0, min(1.0, float(np.nan_to_num(self.share)))) * room * 8)
+        end = " ▏▎▍▌▋▊▉"[eighths % 8].strip() if self.brick == "█" else ""
+        yield Text(self.brick * (eighths // 8) + end, style="cyan")
 
 
 CELL = 9  # columns of the terminal for the score of a head

@@ -217,6 +217,7 @@ def test_a_picture_is_read_by_its_patches(opened, words):
     picture = dataclasses.replace(run.axes["text"], grid=(3, 3), picture=file.getvalue(), segments=among)
     seen = opened(dataclasses.replace(run, axes={"text": picture}), "#head=0&query=5&scale=log")
     assert seen.each("#words .token") == (["[CLS]", *"▦" * 9, "what", "is", "it"] if words else [])
+    assert f"Click a {'token' if words else 'patch'} to see" in seen.text("#reader-readout")
     side = seen.tab.locator("#patches-grid").bounding_box()["width"] / 3
     seen.click("#patches-grid", position={"x": 2.7 * side, "y": 0.3 * side})
     assert seen.state("query") == 3

@@ -35,6 +35,7 @@ COMPARED = 1 << 18  # weights: larger calls are compared with the model in some 
 ROUNDING = 0.02  # the largest change of a weight that rounding of 16-bit scores may cause
 BEFORE = 16  # the most tokens, such as a class token and registers, that a model puts before the patches
 VISION = ("vision", "visual", "image", "vit", "pixel")
+SENSES = {"image": VISION, "sound": ("audio", "speech", "sound")}
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,14 @@ class Axes:
         _, Q, K = call.shape
         if "windows" in call.notes:
             return self._windows(Q, call.notes["windows"]), self._windows(K, call.notes["windows"])
-        preferred = self._preferred(call.name.lower())
-        queries = self._named(Q, preferred)
-        if not call.aligned:
-            return queries, self._named(K, self._across(queries))
-        return queries, queries if Q == K else self._named(K, preferred)
+        queries = self._named(Q, call.name)
+        if not call.aligned:  # keys of another text, the likeliest first
+            return queries, self._named(K, "", sorted(self.known, key=lambda name: name == queries))
+        return queries, queries if Q == K else self._named(K, call.name)
 
     def of_layer(self, name: str, size: int) -> Axis:
         """The axis of the rows of a layer, if they are as many as this."""
-        return self.used[self._named(size, self._preferred(name.lower()))]
+        return self.used[self._named(size, name)]
 
     def _preferred(self, words: str) -> list[str]:
         """The names of the axes, the likeliest first."""
@@ -97,10 +97,6 @@ class Axes:
             return sorted(names, key=lambda name: (name == "target") == reading)
         return names
 
-    def _across(self, queries: str) -> list[str]:
-        """The candidate axes for keys of another text, the likeliest first."""
-        return sorted(self.known, key=lambda name: name == queries)
-
     def _windows(self, size: int, count: int) -> str:
         """An axis of positions within windows; the windows are concatenated."""
         name = f"{counted(count, 'window')} of {size // count}"
@@ -108,15 +104,17 @@ class Axes:
         self.used.setdefault(name, Axis.of(words, name=name))
         return name
 
-    def _named(self, size: int, preferred: list[str]) -> str:
+    def _named(self, size: int, layer: str, preferred: Sequence[str] = ()) -> str:
+        words = layer.lower()
         if self.patches is not None and "patches" not in self.known and (axis := self.patches.axis(size)) is not None:
             self.known["patches"] = self.used["patches"] = axis
             return "patches"
-        for name in preferred:
+        for name in preferred or self._preferred(words):
             if len(self.known[name]) == size:
                 self.used[name] = self.known[name]
                 return name
-        name = counted(size, "position")
+        of = [f"of the {sense}" for sense, marks in SENSES.items() if any(mark in words for mark in marks)]
+        name = " ".join([counted(size, "position"), *of[:1]])
         self.used.setdefault(name, Axis.of(size, name=name))
         return name
 

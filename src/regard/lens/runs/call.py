@@ -23,6 +23,7 @@ from ...language.measures import Mass, Measure
 from ...language.tree.interning import walk
 from .axis import Axis
 from .detectors import means, reads_token
+from .labels import size
 from .projections import LayerProjections
 
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
@@ -126,7 +127,8 @@ class Call:
 
     def __repr__(self) -> str:
         kept = "weights" if self.given is not None else f"{self.shape[0]} heads over {self.groups}"
-        return f"<Call {self.name!r}: {self.shape[1]} {self.queries} × {self.shape[2]} {self.keys}, {kept}>"
+        sizes = " × ".join(map(size, (self.queries, self.keys), self.shape[1:]))
+        return f"<Call {self.name!r}: {sizes}, {kept}>"
 
     def __post_init__(self) -> None:
         if (self.given is None) == (self.q is None or self.k is None):

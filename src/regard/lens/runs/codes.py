@@ -3,7 +3,8 @@
     0 masked · 1 exactly 0 · 2 not a number · 3 below 10⁻⁶ · 4 out of range (below 0, above 1) · 5 weight on a masked
     key · 6 … 255 the weight 10^(6·(code − 6)/249 − 6), so that 1 is exact
 
-An optional second byte divides each step by 256; with code 5 it is the code of the forbidden weight.
+An optional second byte divides each step by 256, and has the three digits of the weight in percent; with code 5 it is
+the code of the forbidden weight.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 
 MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST = range(7)
 DECADES, STEPS = 6, 249
-COARSE_ERROR = 10 ** (DECADES / STEPS * (0.5 + 1 / 512)) - 1  # relative: 2.8 %
-FINE_ERROR = 10 ** (DECADES / STEPS / 512) - 1  # relative: 0.011 %
-ERROR = "0.02 %"  # this bound as text, rounded up
+COARSE_ERROR = 10 ** (DECADES / STEPS * (0.5 + 1 / 256)) - 1  # relative: 2.8 %
+FINE_ERROR = 10 ** (DECADES / STEPS / 256) - 1  # relative: 0.022 %; half of it if the nearest code has the digits
+ERROR = "0.03 %"  # this bound as text, rounded up
 ABOVE = 1 + 1e-3  # rounding of 16-bit weights stays below this
 
 
@@ -35,9 +36,13 @@ def encode(
     ([0, 1, 6, 255, 243, 2, 4], [0.0, 1.0, 0.5])
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        x = (np.log10(np.minimum(weights, 1)) / DECADES + 1) * STEPS * 256
+        log = np.log10(np.minimum(weights, 1))
+        x = (log / DECADES + 1) * STEPS * 256
         plain = x >= -128
-        fixed = np.where(plain, np.rint(np.where(plain, x, 0)), 0).astype(np.int32) + 128
+        fixed = np.rint(x)
+        digit = 10 ** (np.floor(log) - 2)
+        other = np.rint(weights / digit) != np.rint(10 ** ((fixed / 256 / STEPS - 1) * DECADES) / digit)
+        fixed = np.where(plain, fixed + other * np.sign(x - fixed), 0).astype(np.int32) + 128
         coarse = np.where(plain, (fixed >> 8) + FIRST, np.where(weights == 0, ZERO, TINY))
         out = (weights < 0) | (weights > (ABOVE if worst is None else np.inf))
         coarse = np.where(out, OUT, np.where(np.isnan(weights), NAN, coarse))
@@ -72,7 +77,7 @@ def packed(raw: bytes) -> str:
 
 
 # A weight is exp(score − lse): a relative error ε of either moves it by ε · |score|.
-LARGE = FINE_ERROR / 2 / float(np.finfo(np.float32).eps)  # about 450
+LARGE = FINE_ERROR / 4 / float(np.finfo(np.float32).eps)  # about 450
 
 
 def too_large(q: np.ndarray, k: np.ndarray, scale: float, lse: np.ndarray | None = None) -> bool:

@@ -66,7 +66,7 @@ def choose(
     where = "" if call is None else f"call {call}"
     calls = range(len(run.calls)) if call is None else [call]
     if call is not None and not 0 <= call < len(run.calls):
-        fix = "count from 0, in the order of the table"
+        fix = "count attention calls from 0, as the page lists them"
         raise refuse("look", "no such call", where, f"0 to {len(run.calls) - 1}", fix)
     if head is not None and not any(0 <= head < run.calls[at].shape[0] for at in calls):
         given = f"head {head}" + (f" of {where}" if where else "")

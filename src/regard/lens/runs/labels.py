@@ -7,6 +7,7 @@ from __future__ import annotations
 import unicodedata
 
 from ...common.text.characters import joins
+from ...common.text.units import counted
 
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Categories without a visible glyph: control, format (joiners, directions), separator, surrogate, private use and
@@ -53,6 +54,17 @@ def words(text: str) -> str:
     'a  b⟨U+202E⟩'
     """
     return " ".join(visible(word) if word else "" for word in text.split(" "))
+
+
+def size(name: str, count: int) -> str:
+    """The size of an axis in words; the name of an axis of plain positions already contains its size.
+
+    >>> size("text", 12), size("patches", 16), size("64 positions", 64)
+    ('12 tokens', '16 patches', '64 positions')
+    """
+    if name == "text":
+        return counted(count, "token")
+    return words(name) if name.startswith(f"{count} ") else f"{count} {words(name)}"
 
 
 def _shown(text: str) -> str:

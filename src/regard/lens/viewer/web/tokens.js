@@ -39,8 +39,10 @@ function wordOf(of, i, most = Infinity) {
 const quote = (of, i, most) => `“${wordOf(of, i, most)}”`;
 /** The same as a node; the quotation marks belong to the sentence around the token. */
 const quoted = (of, i, most) => element("span", "“", { title: remark(of, i) }, element("bdi", wordOf(of, i, most)), "”");
+/** The word for one position of an axis. */
+const placeWord = (of) => (of.grid ? "patch" : "token");
 /** A token in quotation marks, and its position. */
-const named = (of, i, more = "", most = 40) => [quoted(of, i, most), ` (${of.grid ? "patch" : "token"} ${of.places?.[i] ?? i.toLocaleString("en")}${more})`];
+const named = (of, i, more = "", most = 40) => [quoted(of, i, most), ` (${placeWord(of)} ${of.places?.[i] ?? i.toLocaleString("en")}${more})`];
 
 /** What is special about a token whose text is not what the model saw, or not whole characters; otherwise "". */
 function remark(of, i) {

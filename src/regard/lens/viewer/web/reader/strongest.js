@@ -56,7 +56,7 @@ const strongest = {
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     return [element("span", j, { className: "number soft" }),
       element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
-      element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", othersPercent(others), { value: others, className: "number soft" })];
+      element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", others < 0 ? othersPercent(others) : this.narrow(others), { value: others, className: "number soft" })];
   },
 
   /** The heads of all layers with the largest weight of the chosen row on the chosen key. */

@@ -3,7 +3,7 @@
 const WALKED = 64; // the most keys
 const [NEAR_BEFORE, NEAR_AFTER] = [7, 1]; // always included around the position of the row
 
-const WEIGHT_ERROR = 10 ** (3 / 249 / 256) - 1; // the relative error of a weight from its code, and the error of its logarithm
+const WEIGHT_ERROR = 10 ** (6 / 249 / 256) - 1; // the relative error of a weight from its code, and the error of its logarithm
 const VECTOR_ERROR = 2 ** -11; // the relative error of a stored number
 
 /** kept: the block of the call · row: codes of row i of the head. A score is scale · q·k, or ln p + lse if that is more precise. */

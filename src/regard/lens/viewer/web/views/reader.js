@@ -153,11 +153,11 @@ const reader = {
   say() {
     const one = callNow().queries === callNow().keys;
     const expecting = this.main.expecting ? " Below each token is what the model expected there." : "";
-    this.readout.textContent = (touching() ? this.taps(one) : one ? "Click a token to see what it attends to." : "Click a row to see what it attends to, or a key to choose it.") + expecting;
+    this.readout.textContent = (touching() ? this.taps(one) : one ? `Click a ${placeWord(queryAxis())} to see what it attends to.` : "Click a row to see what it attends to, or a key to choose it.") + expecting;
   },
 
   /** How a touch screen chooses rows and keys. */
-  taps: (one) => (one ? "Tap a token to see what it attends to. With “choose key”, a tap chooses the key; with “add rows”, it adds a row." : "Tap a row to see what it attends to, or a key to choose it. With “add rows”, a tap adds a row."),
+  taps: (one) => (one ? `Tap a ${placeWord(queryAxis())} to see what it attends to. With “choose key”, a tap chooses the key; with “add rows”, it adds a row.` : "Tap a row to see what it attends to, or a key to choose it. With “add rows”, a tap adds a row."),
 };
 
 screens.push(reader);

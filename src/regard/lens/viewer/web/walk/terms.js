@@ -7,8 +7,6 @@ function subscripts(text) {
 /** A number that is added to another one. */
 const plus = (value, digits) => (value < 0 ? ` − ${decimal(-value, digits)}` : ` + ${decimal(value, digits)}`);
 
-/** The word for one position of an axis. */
-const placeWord = (of) => (of.grid ? "patch" : "token");
 /** A key by its token and its position, in words that cannot be taken for a factor. */
 const keyName = (j) => `${wordOf(keyAxis(), j, 24)} (${placeWord(keyAxis())} ${j.toLocaleString("en")})`;
 
