@@ -11,7 +11,7 @@ BUDGET = {
         # picture, what a causal model expected (recording/), steps of q and k measured over all pairs (embed.py)
         # codes keep three digits (codes.py), bars fit beside numbers (terminal.py), positions of an image or a sound
         "lens": 87_400,  # attention by hand in more forms; pictures, and the parts of LLaVA-NeXT (inputs.py)
-        "torch": 41_000,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py (5.24 too), replaced_sdpa.py
+        "torch": 41_020,  # hf/stored_cache.py (8 bits, pages), hf/continuous_batching.py (5.24 too), replaced_sdpa.py
         "compat": 8_190,  # the functions of flash-attn and xformers; its biases over keys with gaps and in pages
         "observe": 14_040,  # a softmax of exp and a sum; what changes calls, other threads; einsum
         "learn": 35_160,  # the place of an unknown mistake (repair.py, changes.py); notebooks ask nothing

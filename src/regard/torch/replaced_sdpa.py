@@ -7,6 +7,7 @@ and programs that are being compiled, after autocast has cast it. What regard do
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any, ClassVar
 
@@ -129,6 +130,8 @@ def _attend(
     why = "few pairs, with gradients" if few else None
     if known is None and not few:
         why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        if scale is not None and not math.isfinite(scale):
+            why = "a scale that only torch has"
     for each in Replacement.active:
         each.calls[why or REGARD] += 1
     if known is not None:
