@@ -50,6 +50,16 @@ def found(tmp_path, monkeypatch):
     return of
 
 
+def test_two_known_mistakes_at_once_are_named(found):
+    """In code of any style; with both causes and both fixes."""
+    problem = found("5/attend", LOOP.replace("/ np.sqrt", "* np.sqrt").replace("sum(), v)", "sum(), v[::-1])"))
+
+    assert problem.mistakes == ("scale-inverted", "values-reversed")
+    for name in problem.mistakes:
+        known = known_mistake(EXERCISES["5/attend"], name)
+        assert known.cause in problem.cause and known.fix in problem.fix
+
+
 @pytest.mark.parametrize(
     ("key", "code", "old", "new", "place", "fix"),
     [

@@ -9,6 +9,7 @@ from ...laws.mistake import Mistake
 from ...laws.mistakes import of_name
 from ..chapter import Exercise, WrongAnswer
 from .grading import Grading, agree
+from .pairs import pair_of_mistakes
 from .problem import Problem
 from .repair import wrong_place
 
@@ -16,8 +17,8 @@ OBSERVING = 1.0  # seconds in which all cases are run, as far as that goes
 
 
 def explained(problem: Problem, grading: Grading) -> Problem:
-    """The problem with the known mistakes that give the learner's results in all cases, or else with the place of the
-    learner's code that is wrong.
+    """The problem with the known mistake that gives the learner's results in all cases, or two of them together; or
+    else with the place of the learner's code that is wrong.
     """
     until, outcome, cases = time.monotonic() + OBSERVING, grading.outcome, grading.cases
     seen = {at: outcome(grading.learner, case) for at, case in enumerate(cases) if time.monotonic() < until}
@@ -25,17 +26,18 @@ def explained(problem: Problem, grading: Grading) -> Problem:
         return problem  # all results are right: a law alone found what is wrong
     answers = [(each.mistake, grading.defined(each.code)) for each in grading.exercise.wrong]
     matching = list(dict.fromkeys(name for name, answer in answers if grading.gives(answer, seen)))
-    if not matching:
+    mistakes = tuple(matching[:1]) or pair_of_mistakes(grading, seen)
+    if not mistakes:
         what, fix = wrong_place(grading, seen, answers)
         return replace(problem, description=what, fix=fix)
-    named = known_mistake(grading.exercise, matching[0])
+    named = [known_mistake(grading.exercise, name) for name in mistakes]
     return replace(
         problem,
-        mistakes=(matching[0],),
+        mistakes=mistakes,
         alike=tuple(matching[1:]),
-        description=named.description,
-        cause=named.cause,
-        fix=named.fix,
+        description=" and ".join(each.description for each in named),
+        cause="; and ".join(each.cause for each in named),
+        fix="; and ".join(each.fix for each in named),
     )
 
 
