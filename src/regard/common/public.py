@@ -36,10 +36,10 @@ def no_attribute(module: str, name: str) -> AttributeError:
     >>> print(no_attribute("regard", "torch"))
     module 'regard' has no attribute 'torch'; it is a module of its own: import regard.torch
     """
-    public = name.isidentifier() and name[:1] != "_"
+    public = name[:1] != "_"
     close = nearest(name, vars(sys.modules[module])["__all__"]) if public else None
     hint = f"; did you mean {close!r}?" if close else ""
-    if public and find_spec(f"{module}.{name}"):
+    if public and name.isidentifier() and find_spec(f"{module}.{name}"):
         hint = f"; it is a module of its own: import {module}.{name}"
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
 
