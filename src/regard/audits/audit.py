@@ -90,14 +90,8 @@ class Audit:
 
 # The checks that see what goes wrong, but not where: a finding that names the mistake in a call comes before theirs.
 NUMBERS = ("implementation-difference", "cache", "output")
-MIXES = (
-    "mask",
-    "alignment",
-    "empty-rows",
-    "softmax",
-    "weights",
-    "projections",
-)  # they mix positions, entries or padding
+# These mix positions, entries or padding.
+MIXES = ("mask", "alignment", "empty-rows", "softmax", "weights", "projections")
 SYMPTOMS = ("future-leak", "padding-leak", "batch-dependence", *NUMBERS)
 
 

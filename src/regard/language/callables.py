@@ -165,7 +165,7 @@ def _trace(rule, what: str) -> Any:
             f"a function of ({names})",
             fix,
         ) from error
-    return expr.with_tables(traced, _kept) if isinstance(traced, Expr) and traced.tables else traced
+    return expr.replace_tables(traced, _kept) if isinstance(traced, Expr) and traced.tables else traced
 
 
 def _kept(live: Table) -> Table:

@@ -403,8 +403,8 @@ def fold_all(roots: Iterable[Expr], const, var, read, op, meaning: dict[int, Any
     return meaning
 
 
-def with_tables(root: Expr, replace: Callable[[Table], Table]) -> Expr:
-    """The expression in which every table is replaced."""
+def replace_tables(root: Expr, replace: Callable[[Table], Table]) -> Expr:
+    """The expression with other tables in the place of its own."""
 
     def itself(leaf: Expr) -> Expr:
         return leaf

@@ -243,7 +243,7 @@ def _only(text: str, others: Mapping[str, Any]) -> str:
             "a text in the place of the model",
             f"look({_short(text)}, {', '.join(more)})",
             "one text, or a model and its input",
-            "pass the text alone (a second one is --compare's); a model's folder must exist, its name has no spaces",
+            "pass a second text as --compare, or the text alone; a model's name has no spaces, its folder must exist",
         )
     return text
 

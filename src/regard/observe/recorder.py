@@ -21,7 +21,7 @@ from ..common.module_settings import implementations, layer_number
 from ..common.public import Index
 from ..engines import dispatch
 from ..language.checks.arguments import Arguments
-from ..language.expr import Expr, Table, frozen_table, with_tables
+from ..language.expr import Expr, Table, frozen_table, replace_tables
 from ..language.problem import Problem
 
 NAME = "regard"  # attn_implementation=; in such names, transformers interprets "flash", "sdpa" and "/"
@@ -155,7 +155,7 @@ class Recording:
                 copy = self.copies[table] = frozen_table(table.array, table.name)
             return copy
 
-        return None if rule is None else with_tables(rule, copied)
+        return None if rule is None else replace_tables(rule, copied)
 
 
 class Listener(Protocol):

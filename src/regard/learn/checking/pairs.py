@@ -9,7 +9,6 @@ from functools import partial
 from itertools import combinations, pairwise, takewhile
 from typing import Any
 
-from ..chapter import Exercise
 from .grading import Failed, Function, Grading, agree, attempt
 
 SEARCHING = 1.0  # seconds of work
@@ -31,7 +30,7 @@ def pair_of_mistakes(grading: Grading, seen: Mapping[int, Any]) -> tuple[str, ..
 
 
 def _pairs(grading: Grading) -> Iterator[tuple[tuple[str, str], Function]]:
-    exercise: Exercise = grading.exercise
+    exercise = grading.exercise
     until = time.process_time() + SEARCHING
     for first, second in combinations(exercise.wrong, 2):
         code = with_both(exercise.solution, first.code, second.code)

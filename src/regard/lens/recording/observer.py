@@ -198,7 +198,7 @@ def _with_steps(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, n
     H, Q, K = call.shape
     W = layout.windows
     start = K - Q if call.aligned and W == 1 else 0
-    weights, cut = layout.cut(trail.weights)[..., : K // W].copy(), layout.beside
+    weights = layout.cut(trail.weights)[..., : K // W].copy()
     if len(weights) == 1 and call.v is not None:  # one for the values of all heads
         weights = np.repeat(weights, len(call.v), 0)
     notes = dict(call.notes)
@@ -209,10 +209,15 @@ def _with_steps(call: Call, seen: ObservedCall, layout: Layout) -> tuple[Call, n
         known["mask"], _ = inside, _ = window_rules(None, None, 0, (H, Q // W, K // W), 0)
         rows, keys = (np.arange(size) * W // size for size in (Q, K))  # the window of each
         weights = np.where(rows[:, None] == keys, np.tile(weights, W), 0)
-        cut = lambda operand, sizes: np.tile(layout.beside(operand, sizes), W)  # noqa: E731
     if trail.combined is not None or len(weights) != H:
         notes["combined"] = trail.combined or "heads"
-    rules = read_steps(trail, cut, layout.heads, start)
+
+    def beside(operand, sizes) -> np.ndarray:
+        """The numbers of an operand, over the keys of all windows."""
+        numbers = layout.beside(operand, sizes)
+        return np.tile(numbers, W) if W > 1 else numbers
+
+    rules = read_steps(trail, beside, layout.heads, start)
     if rules is None:
         notes["unread"] = "a step between product and softmax is not known"
     elif len(weights) != H:
